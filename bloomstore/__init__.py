@@ -1,0 +1,40 @@
+"""Bloom filters on disk that can be trusted like the database they guard.
+
+    import bloomstore
+    from bloomstore import Scalable
+
+    with bloomstore.open("filters/") as store:
+        seen = store.ensure("seen", Scalable(target_error=1e-3))
+        seen.add("alice")
+        "alice" in seen      # True: maybe
+        "bob" in seen        # False: certainly not
+
+A "no" is never wrong: not after a crash, not with several processes. Doubt answers "maybe".
+"""
+
+from bloomstore.errors import BloomStoreError
+from bloomstore.filters.estimate import Estimate
+from bloomstore.spec.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
+from bloomstore.spec.families import Dynamic, Fixed, Flexible, Scalable
+from bloomstore.store.filter import Filter
+from bloomstore.store.store import Store
+from bloomstore.store.store import open_store as open  # noqa: A004  the public name
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BloomStoreError",
+    "ByRate",
+    "Dynamic",
+    "Estimate",
+    "Filter",
+    "Fixed",
+    "Flexible",
+    "LastValue",
+    "LinearTrend",
+    "MovingAverage",
+    "Scalable",
+    "Sequence",
+    "Store",
+    "open",
+]

@@ -1,0 +1,369 @@
+"""The rows of the catalog: typed values, their bytes, and the checksum around them.
+
+In: a row, out: bytes; in: bytes, out: a row or DamagedRow. Every value is framed alike:
+
+    offset  size  field     meaning
+         0     4  checksum  crc32c of table name, 0 byte, key, and bytes 4.. of the value
+         4     2  version   1; a reader refuses anything greater
+         6     2  reserved  0
+         8   ...  payload   JSON (filters, stages, tombstones, store) or packed integers
+
+The key is part of the checksum, so a row that was moved to another place never fits.
+
+Invariants
+  1. Nothing here executes what it reads: JSON and fixed-width integers only.
+  2. A payload is checked field by field; what does not fit raises DamagedRow, never anything else.
+
+Not here: LMDB (environment.py, catalog.py).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.errors import DamagedRow, SpecError
+from bloomstore.segment.header import SegmentHeader
+from bloomstore.spec.families import FilterSpec, spec_from_dict, spec_to_dict
+from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+from bloomstore.spec.stage import FullBy, StageSpec
+
+ROW_VERSION = 1
+Durability = Literal["commit", "process"]
+DURABILITIES: tuple[Durability, ...] = ("commit", "process")
+
+_FRAME = struct.Struct("<IHH")
+_COUNTERS = struct.Struct("<QQQ")
+_JOURNAL = struct.Struct("<QIIQQQQ")
+FINGERPRINT_BYTES = 16
+
+
+def frame(table: str, key: bytes, payload: bytes) -> bytes:
+    """Payload with version and checksum in front."""
+    rest = _FRAME.pack(0, ROW_VERSION, 0)[4:] + payload
+    return struct.pack("<I", google_crc32c.value(_checked(table, key, rest))) + rest
+
+
+def unframe(table: str, key: bytes, raw: bytes) -> bytes:
+    """Payload of a framed value. Raises DamagedRow."""
+    if len(raw) < _FRAME.size:
+        raise DamagedRow(table, key, f"value of {len(raw)} bytes is too short")
+    checksum, version, reserved = _FRAME.unpack_from(raw)
+    if google_crc32c.value(_checked(table, key, raw[4:])) != checksum:
+        raise DamagedRow(table, key, "checksum does not fit")
+    if version > ROW_VERSION or reserved:
+        raise DamagedRow(table, key, f"row version {version}, this library reads {ROW_VERSION}")
+    return raw[_FRAME.size :]
+
+
+def _checked(table: str, key: bytes, rest: bytes) -> bytes:
+    return b"".join((table.encode(), b"\0", key, rest))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Numbers that only grow: the next file or filter number, generation, last sequence."""
+
+    next_number: int = 1
+    generation: int = 1
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterRow:
+    """One filter: what was asked for, and which chain answers."""
+
+    name: str
+    number: int
+    spec: FilterSpec
+    durability: Durability
+    created_at: float
+    live_chain: int = 0
+    coming_chain: int | None = None
+    coming_spec: FilterSpec | None = None
+    next_chain: int = 1
+    dirty_boot: str | None = None
+    fences: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """One stage of one chain, with its counts as of the last checkpoint."""
+
+    filter_number: int
+    chain: int
+    stage: int
+    number: int
+    seed: int
+    spec: StageSpec
+    opened_at: float
+    filled_at: float | None = None
+    set_bits: int = 0
+    keys: int = 0
+    sealed: bool = False
+    poisoned: str | None = None
+
+    def header(self, store_id: bytes) -> SegmentHeader:
+        """The header that the segment of this stage must have."""
+        return SegmentHeader(
+            store_id=store_id,
+            filter_number=self.filter_number,
+            chain=self.chain,
+            stage=self.stage,
+            number=self.number,
+            seed=self.seed,
+            spec=self.spec,
+        )
+
+    def with_counts(self, set_bits: int, keys: int) -> StageRow:
+        """The same stage with newer counts."""
+        return replace(self, set_bits=set_bits, keys=keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRow:
+    """Fingerprints accepted for one stage, with the stage's counts after them."""
+
+    sequence: int
+    filter_number: int
+    chain: int
+    stage: int
+    number: int
+    set_bits: int
+    keys: int
+    prints: NDArray[np.uint64]
+
+
+def pack_counters(counters: Counters) -> bytes:
+    """24 bytes."""
+    return _COUNTERS.pack(counters.next_number, counters.generation, counters.sequence)
+
+
+def unpack_counters(payload: bytes) -> Counters:
+    """Inverse of pack_counters."""
+    if len(payload) != _COUNTERS.size:
+        raise DamagedRow("store", b"counters", f"{len(payload)} bytes, expected {_COUNTERS.size}")
+    number, generation, sequence = _COUNTERS.unpack(payload)
+    return Counters(next_number=number, generation=generation, sequence=sequence)
+
+
+def pack_filter(row: FilterRow) -> bytes:
+    """JSON."""
+    return _dump(
+        {
+            "number": row.number,
+            "spec": spec_to_dict(row.spec),
+            "durability": row.durability,
+            "created_at": row.created_at,
+            "live_chain": row.live_chain,
+            "coming_chain": row.coming_chain,
+            "coming_spec": None if row.coming_spec is None else spec_to_dict(row.coming_spec),
+            "next_chain": row.next_chain,
+            "dirty_boot": row.dirty_boot,
+            "fences": row.fences,
+        }
+    )
+
+
+def unpack_filter(key: bytes, payload: bytes) -> FilterRow:
+    """Inverse of pack_filter."""
+    plain = _Fields("filters", key, payload)
+    try:
+        name = key.decode()
+        spec = spec_from_dict(plain.get("spec", dict))
+        coming = plain.get("coming_spec", dict, None)
+        coming_spec = None if coming is None else spec_from_dict(coming)
+    except (SpecError, UnicodeDecodeError) as error:
+        raise DamagedRow("filters", key, str(error)) from None
+    durability = plain.get("durability", str)
+    if durability not in DURABILITIES:
+        raise DamagedRow("filters", key, f"unknown durability {durability!r}")
+    fences = plain.get("fences", dict)
+    if not all(isinstance(reason, str) for reason in fences.values()):
+        raise DamagedRow("filters", key, "a fence has no reason")
+    return FilterRow(
+        name=name,
+        number=plain.get("number", int),
+        spec=spec,
+        durability=durability,
+        created_at=plain.get("created_at", float),
+        live_chain=plain.get("live_chain", int),
+        coming_chain=plain.get("coming_chain", int, None),
+        coming_spec=coming_spec,
+        next_chain=plain.get("next_chain", int),
+        dirty_boot=plain.get("dirty_boot", str, None),
+        fences=fences,
+    )
+
+
+def pack_stage(row: StageRow) -> bytes:
+    """JSON."""
+    geometry = row.spec.geometry
+    return _dump(
+        {
+            "number": row.number,
+            "seed": row.seed,
+            "layout": int(geometry.layout),
+            "scheme": int(geometry.scheme),
+            "slice_bits": geometry.slice_bits,
+            "hashes": geometry.hashes,
+            "capacity": row.spec.capacity,
+            "fill_limit": row.spec.fill_limit,
+            "target_error": row.spec.target_error,
+            "full_by": int(row.spec.full_by),
+            "opened_at": row.opened_at,
+            "filled_at": row.filled_at,
+            "set_bits": row.set_bits,
+            "keys": row.keys,
+            "sealed": row.sealed,
+            "poisoned": row.poisoned,
+        }
+    )
+
+
+_STAGE_KEY = struct.Struct(">QII")
+
+
+def stage_key(filter_number: int, chain: int = 0, stage: int = 0) -> bytes:
+    """Key of a stage row; big-endian, so that the stages of a chain lie side by side, in order."""
+    return _STAGE_KEY.pack(filter_number, chain, stage)
+
+
+def unpack_stage(key: bytes, payload: bytes) -> StageRow:
+    """Inverse of pack_stage."""
+    if len(key) != _STAGE_KEY.size:
+        raise DamagedRow("stages", key, "key has the wrong length")
+    filter_number, chain, stage = _STAGE_KEY.unpack(key)
+    plain = _Fields("stages", key, payload)
+    try:
+        spec = StageSpec(
+            geometry=Geometry(
+                layout=LayoutCode(plain.get("layout", int)),
+                scheme=SchemeCode(plain.get("scheme", int)),
+                slice_bits=plain.get("slice_bits", int),
+                hashes=plain.get("hashes", int),
+            ),
+            capacity=plain.get("capacity", int),
+            fill_limit=plain.get("fill_limit", float),
+            target_error=plain.get("target_error", float),
+            full_by=FullBy(plain.get("full_by", int)),
+        )
+    except (SpecError, ValueError) as error:
+        raise DamagedRow("stages", key, str(error)) from None
+    return StageRow(
+        filter_number=filter_number,
+        chain=chain,
+        stage=stage,
+        number=plain.get("number", int),
+        seed=plain.get("seed", int),
+        spec=spec,
+        opened_at=plain.get("opened_at", float),
+        filled_at=plain.get("filled_at", float, None),
+        set_bits=plain.get("set_bits", int),
+        keys=plain.get("keys", int),
+        sealed=plain.get("sealed", bool),
+        poisoned=plain.get("poisoned", str, None),
+    )
+
+
+def pack_journal(row: JournalRow) -> bytes:
+    """48 bytes of integers, then the fingerprints one after the other."""
+    head = _JOURNAL.pack(
+        row.filter_number,
+        row.chain,
+        row.stage,
+        row.number,
+        row.set_bits,
+        row.keys,
+        len(row.prints),
+    )
+    return head + row.prints.astype("<u8", copy=False).tobytes()
+
+
+def unpack_journal(key: bytes, payload: bytes) -> JournalRow:
+    """Inverse of pack_journal."""
+    if len(key) != 8:
+        raise DamagedRow("journal", key, "key has the wrong length")
+    if len(payload) < _JOURNAL.size:
+        raise DamagedRow("journal", key, f"value of {len(payload)} bytes is too short")
+    filter_number, chain, stage, number, set_bits, keys, count = _JOURNAL.unpack_from(payload)
+    if len(payload) != _JOURNAL.size + count * FINGERPRINT_BYTES:
+        raise DamagedRow("journal", key, f"{len(payload)} bytes for {count} fingerprints")
+    prints = np.frombuffer(payload, dtype="<u8", offset=_JOURNAL.size).reshape(count, 2)
+    return JournalRow(
+        sequence=int.from_bytes(key, "big"),
+        filter_number=filter_number,
+        chain=chain,
+        stage=stage,
+        number=number,
+        set_bits=set_bits,
+        keys=keys,
+        prints=prints.astype(np.uint64, copy=False),
+    )
+
+
+def pack_tombstone(file_name: str, reason: str) -> bytes:
+    """JSON."""
+    return _dump({"file": file_name, "reason": reason})
+
+
+def unpack_tombstone(key: bytes, payload: bytes) -> str:
+    """Name of the file that this tombstone allows to be unlinked."""
+    return str(_Fields("tombstones", key, payload).get("file", str))
+
+
+def pack_identity(store_id: bytes, created_at: float, lmdb_version: str) -> bytes:
+    """JSON."""
+    return _dump({"id": store_id.hex(), "created_at": created_at, "lmdb": lmdb_version})
+
+
+def unpack_identity(payload: bytes) -> bytes:
+    """The store's id."""
+    text = _Fields("store", b"identity", payload).get("id", str)
+    try:
+        store_id = bytes.fromhex(text)
+    except ValueError:
+        store_id = b""
+    if len(store_id) != 16:
+        raise DamagedRow("store", b"identity", f"store id is {text!r}, expected 32 hex digits")
+    return store_id
+
+
+def _dump(plain: dict[str, Any]) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+_REQUIRED = object()
+
+
+class _Fields:
+    """The fields of a JSON payload, each checked for its type when it is taken."""
+
+    def __init__(self, table: str, key: bytes, payload: bytes) -> None:
+        self._table = table
+        self._key = key
+        try:
+            plain = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise DamagedRow(table, key, f"not JSON: {error}") from None
+        if not isinstance(plain, dict):
+            raise DamagedRow(table, key, "not a JSON object")
+        self._plain = plain
+
+    def get(self, name: str, kind: type, default: object = _REQUIRED) -> Any:
+        value = self._plain.get(name, default)
+        if value is default and default is not _REQUIRED:
+            return value
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
+            raise DamagedRow(
+                self._table, self._key, f"{name} is {value!r}, expected {kind.__name__}"
+            )
+        return value

@@ -1,0 +1,151 @@
+"""Every error this package raises on purpose, grouped by when it can happen.
+
+Messages say what, where, found and expected. Errors that callers act upon carry the facts as
+attributes. Only errors about arguments are also a ValueError, TypeError or KeyError.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class BloomStoreError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+# Arguments -------------------------------------------------------------------------
+
+
+class SpecError(BloomStoreError, ValueError):
+    """A parameter is out of range, or two parameters contradict each other."""
+
+
+class GeometryMismatch(SpecError):
+    """Two filters cannot be combined because their geometries differ."""
+
+    def __init__(self, left: object, right: object) -> None:
+        super().__init__(f"geometries differ: {left} and {right}")
+        self.left = left
+        self.right = right
+
+
+class KeyTypeError(BloomStoreError, TypeError):
+    """A key is of a type that has no canonical encoding."""
+
+
+class KeyValueError(BloomStoreError, ValueError):
+    """A key is of a good type, but its value can never be equal to a key (NaN)."""
+
+
+# Names -----------------------------------------------------------------------------
+
+
+class FilterNotFound(BloomStoreError, KeyError):
+    """The store has no filter of this name (any more)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"no filter named {self.name!r} in this store"
+
+
+class FilterExists(BloomStoreError):
+    """The store already has a filter of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a filter named {name!r} already exists")
+        self.name = name
+
+
+class FilterFull(BloomStoreError):
+    """A filter that cannot grow has reached its capacity; the keys before this one were added."""
+
+    def __init__(self, name: str, capacity: int, added: int) -> None:
+        super().__init__(
+            f"filter {name!r} is full: sized for {capacity} keys and cannot grow"
+            f" ({added} keys of this call were added)"
+        )
+        self.name = name
+        self.capacity = capacity
+        self.added = added
+
+
+# Opening ---------------------------------------------------------------------------
+
+
+class StoreNotFound(BloomStoreError):
+    """There is no store at this path, and it was not to be created."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"no store at {path}")
+        self.path = path
+
+
+class NotAStore(BloomStoreError):
+    """The path holds something that is not a store; nothing was touched."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} is not a store: {what}")
+        self.path = path
+
+
+class UnsupportedFilesystem(BloomStoreError):
+    """The file system cannot keep the promise (network file systems)."""
+
+
+class UnsupportedPlatform(BloomStoreError):
+    """This operating system is not supported by this version."""
+
+
+class UnsupportedVersion(BloomStoreError):
+    """The file is sound, but newer than this library."""
+
+    def __init__(self, path: Path, found: int, newest: int) -> None:
+        super().__init__(f"{path}: format version {found}, this library reads up to {newest}")
+        self.path = path
+        self.found = found
+
+
+class DamagedFile(BloomStoreError):
+    """A file of the store does not say what it must say."""
+
+    def __init__(self, path: Path, offset: int, what: str) -> None:
+        super().__init__(f"{path}: at byte {offset}: {what}")
+        self.path = path
+        self.offset = offset
+        self.what = what
+
+
+class DamagedRow(BloomStoreError):
+    """A row of the catalog fails its checksum or makes no sense."""
+
+    def __init__(self, table: str, key: bytes, what: str) -> None:
+        super().__init__(f"catalog table {table!r}, row {key.hex() or 'empty'}: {what}")
+        self.table = table
+        self.key = key
+        self.what = what
+
+
+# Using -----------------------------------------------------------------------------
+
+
+class StoreClosed(BloomStoreError):
+    """The store behind this handle was closed."""
+
+
+class StoreReadOnly(BloomStoreError):
+    """A change was asked of a store that was opened for reading."""
+
+
+class StoreLocked(BloomStoreError):
+    """Another process kept the writer lock for longer than the timeout."""
+
+
+class BatchError(BloomStoreError):
+    """This operation cannot be part of a batch."""
+
+
+class StoreFailed(BloomStoreError):
+    """The disk refused a write or a sync; what was not acknowledged is not promised."""

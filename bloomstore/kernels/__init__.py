@@ -1,0 +1,60 @@
+"""The loops over bits: one interface, a compiled twin and a numpy twin that give the same bits.
+
+The twin is chosen once, when this package is imported: the compiled one where it was built, the
+numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND says which it is.
+
+    find        which keys are reported by any of the vectors
+    preview     what adding keys would change, up to given limits
+    insert      the same, and the bits are set
+    apply       set all bits of all keys (replay)
+    count_bits  set bits of a vector
+
+Not here: what a geometry means (spec), addresses of bits (hashing), files (segment).
+"""
+
+from __future__ import annotations
+
+import os
+
+from bloomstore.errors import SpecError
+from bloomstore.kernels.arguments import MAX_PRINTS_PER_CALL
+
+__all__ = [
+    "BACKEND",
+    "MAX_PRINTS_PER_CALL",
+    "apply",
+    "count_bits",
+    "find",
+    "insert",
+    "preview",
+]
+
+_forced = os.environ.get("BLOOMSTORE_KERNELS", "")
+if _forced not in ("", "numpy", "compiled"):
+    raise SpecError(f"BLOOMSTORE_KERNELS must be 'numpy' or 'compiled', got {_forced!r}")
+
+try:
+    if _forced == "numpy":
+        raise ImportError("the numpy kernels were asked for")
+    from bloomstore.kernels.compiled import (
+        BACKEND,
+        apply,
+        count_bits,
+        find,
+        insert,
+        preview,
+    )
+except ImportError as error:
+    if _forced == "compiled":
+        raise ImportError(
+            "BLOOMSTORE_KERNELS=compiled, but the compiled kernels were not built; install with"
+            " BLOOMSTORE_REQUIRE_COMPILED=1 to see why"
+        ) from error
+    from bloomstore.kernels.numpy_kernels import (
+        BACKEND,
+        apply,
+        count_bits,
+        find,
+        insert,
+        preview,
+    )

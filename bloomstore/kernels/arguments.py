@@ -1,0 +1,81 @@
+"""What kernels accept: the checks that keep a loop over raw memory inside its vector.
+
+In: arrays and geometries from a caller; out: nothing, or a ValueError that says what is wrong.
+The numpy twin calls these; the compiled twin makes the same checks on the buffers it takes.
+
+Not here: checks of the numbers inside a geometry (spec/geometry.py makes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+
+# Preview and insert remember what earlier keys of the call have set: this bounds that memory.
+MAX_PRINTS_PER_CALL = 65536
+
+_FAR = 1 << 62  # more bits and more keys than any vector can have
+
+
+def check_prints(prints: NDArray[np.uint64]) -> None:
+    """Refuse what is not a C-contiguous uint64[n, 2]."""
+    _check_array("prints", prints, np.dtype(np.uint64))
+    if prints.ndim != 2 or prints.shape[1] != 2:
+        raise ValueError(f"prints must have the shape (n, 2), got {prints.shape}")
+
+
+def check_few_prints(prints: NDArray[np.uint64]) -> None:
+    """Refuse more fingerprints than one preview or insert takes."""
+    check_prints(prints)
+    if len(prints) > MAX_PRINTS_PER_CALL:
+        raise ValueError(
+            f"at most {MAX_PRINTS_PER_CALL} fingerprints fit one call, got {len(prints)}"
+        )
+
+
+def check_vector(
+    vector: NDArray[np.uint8], geometry: Geometry | None, *, to_write: bool = False
+) -> None:
+    """Refuse what is not the memory of one vector of this geometry (None: of any length)."""
+    _check_array("vector", vector, np.dtype(np.uint8))
+    if vector.ndim != 1:
+        raise ValueError(f"vector must have one dimension, got {vector.ndim}")
+    if to_write and not vector.flags.writeable:
+        raise ValueError("vector must be writable, got a read-only array")
+    if geometry is None:
+        return
+    if not isinstance(geometry, Geometry):
+        raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
+    if geometry.layout not in tuple(LayoutCode) or geometry.scheme not in tuple(SchemeCode):
+        raise ValueError(f"no kernel for layout {geometry.layout}, scheme {geometry.scheme}")
+    if len(vector) != geometry.vector_bytes:
+        raise ValueError(
+            f"vector must have {geometry.vector_bytes} bytes ({geometry}), got {len(vector)}"
+        )
+
+
+def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geometry]) -> None:
+    """Refuse lists that do not go together."""
+    if len(vectors) != len(geometries):
+        raise ValueError(f"got {len(vectors)} vectors, but {len(geometries)} geometries")
+    for vector, geometry in zip(vectors, geometries, strict=True):
+        check_vector(vector, geometry)
+
+
+def limit(number: int) -> int:
+    """The same limit, brought into the range of a signed 64-bit integer."""
+    return max(-1, min(index(number), _FAR))
+
+
+def _check_array(name: str, array: object, dtype: np.dtype[np.generic]) -> None:
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{name} must be a numpy array, got {type(array).__name__}")
+    if array.dtype != dtype:
+        raise ValueError(f"{name} must be of type {dtype}, got {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be C-contiguous")

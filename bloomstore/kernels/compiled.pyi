@@ -1,0 +1,33 @@
+"""Types of compiled.pyx; numpy_kernels.py says what the functions do."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.spec.geometry import Geometry
+
+BACKEND: str
+
+def find(
+    vectors: Sequence[NDArray[np.uint8]],
+    geometries: Sequence[Geometry],
+    prints: NDArray[np.uint64],
+) -> NDArray[np.bool_]: ...
+def preview(
+    vector: NDArray[np.uint8],
+    geometry: Geometry,
+    prints: NDArray[np.uint64],
+    bits_left: int,
+    keys_left: int,
+) -> tuple[int, NDArray[np.bool_], int]: ...
+def insert(
+    vector: NDArray[np.uint8],
+    geometry: Geometry,
+    prints: NDArray[np.uint64],
+    bits_left: int,
+    keys_left: int,
+) -> tuple[int, NDArray[np.bool_], int]: ...
+def apply(vector: NDArray[np.uint8], geometry: Geometry, prints: NDArray[np.uint64]) -> None: ...
+def count_bits(vector: NDArray[np.uint8]) -> int: ...
+def murmur128(from_bytes: bytes | bytearray | memoryview, seed: int) -> bytes: ...

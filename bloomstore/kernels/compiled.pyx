@@ -1,0 +1,269 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: embedsignature=False, binding=True
+"""The loops over bits in C: the same functions as numpy_kernels.py, the same results.
+
+In: numpy arrays and geometries; out: numpy arrays. This file checks the arguments, takes the
+addresses of buffers and lets go of the GIL; the loops are in kernels.h.
+
+Invariants
+  1. Same arguments, same results and same kinds of errors as numpy_kernels.py (tests/parity).
+  2. A loop only starts on a vector whose length is that of its geometry, so that no address can
+     lie outside; the numbers of the geometry are checked again, whoever made the object.
+  3. Buffers are held while a loop runs, so a mapped file cannot be closed under it.
+
+Not here: what the functions mean (numpy_kernels.py says it), the arithmetic (vector.h).
+"""
+
+from cpython.buffer cimport (
+    PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer,
+)
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+import numpy as np
+
+from bloomstore.hashing import h3
+from bloomstore.kernels import arguments
+from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+
+cdef extern from "kernels.h" nogil:
+    enum:
+        BLOOM_SPREAD
+        BLOOM_H3
+        BLOOM_BLOCKED
+        BLOOM_MAX_HASHES
+        BLOOM_GROUP
+        BLOOM_H3_ROWS
+    ctypedef struct bloom_tables:
+        const uint64_t *rows[8]
+    ctypedef struct bloom_vector:
+        uint8_t *bits
+        uint64_t slice_bits
+        uint64_t step_bits
+        uint64_t blocks
+        const bloom_tables *tables
+        unsigned kind
+        unsigned hashes
+        unsigned shift
+    ctypedef struct bloom_change:
+        int64_t bits_left
+        int64_t keys_left
+        int64_t taken
+        int64_t bits
+    ctypedef struct bloom_print:
+        uint64_t h1
+        uint64_t h2
+    int bloom_find(const bloom_vector *, size_t, const uint64_t *, size_t, uint8_t *)
+    int bloom_preview(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
+    void bloom_insert(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
+    void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
+    uint64_t bloom_count(const uint8_t *, size_t)
+    bloom_print bloom_murmur(const void *, size_t, uint32_t)
+    bloom_print bloom_murmur_int64(uint64_t, uint32_t)
+
+BACKEND = "compiled"
+
+cdef object _ndarray = np.ndarray
+cdef size_t _MOST_PRINTS = arguments.MAX_PRINTS_PER_CALL
+cdef unsigned _PLAIN = LayoutCode.PLAIN, _SLICED = LayoutCode.SLICED
+cdef unsigned _BLOCKED = LayoutCode.BLOCKED
+cdef unsigned _SPREAD = SchemeCode.SPREAD, _H3 = SchemeCode.H3
+cdef uint64_t _MOST_BITS = <uint64_t>1 << 48
+
+# H3 tables live as long as the process: made on first use, 128 KiB for each eight hashes.
+cdef bloom_tables _tables
+cdef list _tables_alive = []
+
+
+cdef int _need_tables(unsigned hashes) except -1:
+    cdef const uint64_t[:, :, ::1] rows
+    cdef unsigned group
+    while len(_tables_alive) * BLOOM_GROUP < hashes:
+        group = len(_tables_alive)
+        rows = h3.table_rows(group)
+        _tables.rows[group] = &rows[0, 0, 0]
+        _tables_alive.append(rows)
+    return 0
+
+
+cdef int _take(object array, str name, str kind, int dimensions, Py_buffer *view) except -1:
+    """Take the buffer of an array of this kind; the caller gives it back."""
+    if not isinstance(array, _ndarray):
+        raise ValueError(f"{name} must be a numpy array, got {type(array).__name__}")
+    try:
+        PyObject_GetBuffer(array, view, PyBUF_STRIDES | PyBUF_FORMAT)
+    except (BufferError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be of type {kind}, got {array.dtype}") from error
+    cdef bytes form = view.format
+    try:
+        if not (form == b"B" if kind == "uint8" else view.itemsize == 8 and form in (b"L", b"Q")):
+            raise ValueError(f"{name} must be of type {kind}, got {array.dtype}")
+        if not PyBuffer_IsContiguous(view, b"C"):
+            raise ValueError(f"{name} must be C-contiguous")
+        if dimensions == 1 and view.ndim != 1:
+            raise ValueError(f"{name} must have one dimension, got {view.ndim}")
+        if dimensions == 2 and (view.ndim != 2 or view.shape[1] != 2):
+            raise ValueError(f"{name} must have the shape (n, 2), got {array.shape}")
+    except BaseException:
+        PyBuffer_Release(view)
+        raise
+    return 0
+
+
+cdef class _Prints:
+    """The buffer of fingerprints, given back when this goes away."""
+
+    cdef Py_buffer view
+    cdef const uint64_t *words
+    cdef size_t n
+
+    def __cinit__(self, object prints):
+        _take(prints, "prints", "uint64", 2, &self.view)
+        self.words = <const uint64_t *>self.view.buf
+        self.n = self.view.shape[0]
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)  # does nothing when nothing was taken
+
+
+cdef class _Vectors:
+    """Checked vectors with their buffers, given back when this goes away."""
+
+    cdef Py_buffer *views
+    cdef bloom_vector *vectors
+    cdef size_t count
+
+    def __cinit__(self, size_t room):
+        self.count = 0
+        self.views = <Py_buffer *>PyMem_Calloc(room, sizeof(Py_buffer))
+        self.vectors = <bloom_vector *>PyMem_Calloc(room, sizeof(bloom_vector))
+        if self.views is NULL or self.vectors is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef size_t i
+        for i in range(self.count):
+            PyBuffer_Release(self.views + i)
+        PyMem_Free(self.views)
+        PyMem_Free(self.vectors)
+
+    cdef int add(self, object vector, object geometry, bint to_write) except -1:
+        cdef Py_buffer *view = self.views + self.count
+        _take(vector, "vector", "uint8", 1, view)
+        self.count += 1
+        if to_write and view.readonly:
+            raise ValueError("vector must be writable, got a read-only array")
+        cdef bloom_vector *v = self.vectors + self.count - 1
+        cdef uint64_t needed = _describe(v, geometry)
+        if <uint64_t>view.len != needed:
+            raise ValueError(f"vector must have {needed} bytes ({geometry}), got {view.len}")
+        v.bits = <uint8_t *>view.buf
+        return 0
+
+
+cdef uint64_t _describe(bloom_vector *v, object geometry) except 0:
+    """Fill in everything but the bits; return how many bytes the vector must have."""
+    if not isinstance(geometry, Geometry):
+        raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
+    cdef unsigned layout = geometry.layout, scheme = geometry.scheme
+    cdef uint64_t bits = geometry.slice_bits, stride = (bits + 511) // 512 * 512
+    v.hashes = geometry.hashes
+    v.slice_bits = bits
+    v.step_bits = stride if layout == _SLICED else 0
+    if layout == _BLOCKED and scheme == _SPREAD and bits % 512 == 0:
+        v.kind = BLOOM_BLOCKED
+        v.blocks = bits // 512
+    elif (layout == _PLAIN or layout == _SLICED) and scheme == _SPREAD:
+        v.kind = BLOOM_SPREAD
+    elif (layout == _PLAIN or layout == _SLICED) and scheme == _H3 and bits & (bits - 1) == 0:
+        v.kind = BLOOM_H3
+        v.shift = BLOOM_H3_ROWS - (geometry.slice_bits.bit_length() - 1)
+        v.tables = &_tables
+    else:
+        v.kind = 0
+    if not v.kind or not 1 <= v.hashes <= BLOOM_MAX_HASHES or not 1 <= bits <= _MOST_BITS:
+        raise ValueError(f"no kernel for layout {layout}, scheme {scheme}")
+    if v.kind == BLOOM_H3:
+        _need_tables(v.hashes)
+    return (v.hashes if layout == _SLICED else 1) * stride // 8
+
+
+def find(vectors, geometries, prints):
+    """Which keys are reported by any of the vectors, asked in the order given."""
+    if len(vectors) != len(geometries):
+        raise ValueError(f"got {len(vectors)} vectors, but {len(geometries)} geometries")
+    cdef _Vectors held = _Vectors(len(vectors))
+    for vector, geometry in zip(vectors, geometries, strict=True):
+        held.add(vector, geometry, False)
+    cdef _Prints keys = _Prints(prints)
+    found = np.zeros(keys.n, dtype=np.bool_)
+    cdef uint8_t[::1] answers = found.view(np.uint8)
+    cdef int outcome = 0
+    if keys.n and held.count:
+        with nogil:
+            outcome = bloom_find(held.vectors, held.count, keys.words, keys.n, &answers[0])
+    if outcome:
+        raise MemoryError
+    return found
+
+
+cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write):
+    cdef _Vectors held = _Vectors(1)
+    held.add(vector, geometry, to_write)
+    cdef _Prints keys = _Prints(prints)
+    if keys.n > _MOST_PRINTS:
+        raise ValueError(f"at most {_MOST_PRINTS} fingerprints fit one call, got {keys.n}")
+    cdef bloom_change change
+    change.bits_left = arguments.limit(bits_left)
+    change.keys_left = arguments.limit(keys_left)
+    change.taken = change.bits = 0
+    new = np.empty(keys.n, dtype=np.bool_)
+    cdef uint8_t[::1] marks = new.view(np.uint8)
+    cdef int outcome = 0
+    if keys.n:
+        with nogil:
+            if to_write:
+                bloom_insert(held.vectors, keys.words, keys.n, &marks[0], &change)
+            else:
+                outcome = bloom_preview(held.vectors, keys.words, keys.n, &marks[0], &change)
+    if outcome:
+        raise MemoryError
+    return change.taken, new[:change.taken], change.bits
+
+
+def preview(vector, geometry, prints, bits_left, keys_left):
+    """What adding the keys one after the other would change: (taken, new, bits)."""
+    return _change(vector, geometry, prints, bits_left, keys_left, False)
+
+
+def insert(vector, geometry, prints, bits_left, keys_left):
+    """The same as preview, and the bits are set."""
+    return _change(vector, geometry, prints, bits_left, keys_left, True)
+
+
+def apply(vector, geometry, prints):
+    """Set all bits of all keys, without limits and without counting (replay)."""
+    cdef _Vectors held = _Vectors(1)
+    held.add(vector, geometry, True)
+    cdef _Prints keys = _Prints(prints)
+    with nogil:
+        bloom_apply(held.vectors, keys.words, keys.n)
+
+
+def count_bits(vector):
+    """How many bits are set, in all bytes."""
+    cdef Py_buffer view
+    cdef uint64_t count
+    _take(vector, "vector", "uint8", 1, &view)
+    with nogil:
+        count = bloom_count(<const uint8_t *>view.buf, view.len)
+    PyBuffer_Release(&view)
+    return count
+
+
+def murmur128(from_bytes, uint32_t seed):
+    """The Murmur3 x64 128 digest of a bytes-like object: 16 bytes, as mmh3 gives it."""
+    cdef const uint8_t[::1] given = from_bytes
+    cdef size_t n = given.shape[0]
+    cdef bloom_print out = bloom_murmur(&given[0] if n else NULL, n, seed)
+    return out.h1.to_bytes(8, "little") + out.h2.to_bytes(8, "little")

@@ -1,0 +1,361 @@
+/* Loops over many fingerprints: find, insert, preview, apply, and counting set bits.
+ *
+ * In: checked vectors (vector.h) and fingerprints as pairs of words; out: answers or set bits, equal
+ * to those of numpy_kernels.py. No Python object is touched, so all of it runs without the GIL.
+ *
+ * Memory decides the speed. A probe of a large vector waits about 100 ns for a cache line, but many
+ * lines can be on their way at once: every loop here first computes addresses for a number of keys
+ * and asks for their lines (prefetch), and only then looks at the bits.
+ *
+ * Invariants
+ *   1. find, preview and count write nothing to a vector; insert and apply only set bits.
+ *   2. Keys are gone through in order where the order matters (insert, preview).
+ *
+ * Not here: the meaning of addresses (vector.h), checks of arguments (compiled.pyx).
+ */
+#ifndef BLOOMSTORE_KERNELS_H
+#define BLOOMSTORE_KERNELS_H
+
+#include <stdlib.h>
+
+#include "murmur.h"
+#include "vector.h"
+
+/* Keys asked together. Their fingerprints, addresses and numbers are 6.5 KiB: far below the first
+ * cache. 128 to 256 are alike; below 64 the last, short rounds of each vector cost too much. */
+#ifndef BLOOM_WINDOW
+#define BLOOM_WINDOW 256
+#endif
+
+/* Keys whose lines are on their way while one key is inserted. */
+#ifndef BLOOM_AHEAD
+#define BLOOM_AHEAD 16
+#endif
+
+#ifndef BLOOM_FEW
+#define BLOOM_FEW 16
+#endif
+/* find ------------------------------------------------------------------------------ */
+
+/* Working memory of one find: found48 holds [group][key of the window][hash of the group]. */
+typedef struct {
+    uint64_t addresses[BLOOM_WINDOW];
+    uint16_t asked[BLOOM_WINDOW];
+    uint16_t left[2][BLOOM_WINDOW];
+    uint64_t *found48;
+    unsigned groups_ready;
+} bloom_round;
+
+/* Drop the keys whose bit is not set, without a branch: at fill 1/2 it would be mispredicted for
+ * every second key (24 ns per absent key with a branch, 7 ns without). */
+static inline unsigned bloom_keep(
+    const uint8_t *bits, const uint64_t *addresses, const uint16_t *left, unsigned keys,
+    uint16_t *out
+) {
+    unsigned i, kept = 0;
+    for (i = 0; i < keys; i++) {
+        out[kept] = left[i];
+        kept += bloom_bit(bits, addresses[i]);
+    }
+    return kept;
+}
+
+static unsigned bloom_round_spread(
+    const bloom_vector *v, const uint64_t *prints, bloom_round *r, unsigned keys,
+    const uint16_t **left
+) {
+    uint64_t slice_bits = v->slice_bits, base = 0;
+    const uint8_t *bits = v->bits;
+    unsigned i, j;
+    for (j = 0; j < v->hashes && keys; j++, base += v->step_bits) {
+        const uint16_t *from = *left;
+        for (i = 0; i < keys; i++) {
+            const uint64_t *print = prints + 2 * (size_t)from[i];
+            uint64_t address = base + bloom_position(print[0], print[1], j, slice_bits);
+            r->addresses[i] = address;
+            BLOOM_PREFETCH(bits + (address >> 3));
+        }
+        keys = bloom_keep(bits, r->addresses, from, keys, r->left[j & 1]);
+        *left = r->left[j & 1];
+        if (keys <= BLOOM_FEW) {
+            unsigned kept = 0;
+            uint16_t *fin = r->left[j & 1];
+            for (i = 0; i < keys; i++) {
+                const uint64_t *print = prints + 2 * (size_t)fin[i];
+                uint64_t b = base + v->step_bits;
+                unsigned u;
+                for (u = j + 1; u < v->hashes; u++, b += v->step_bits)
+                    if (!bloom_bit(bits, b + bloom_position(print[0], print[1], u, slice_bits))) break;
+                if (u == v->hashes) fin[kept++] = fin[i];
+            }
+            return kept;
+        }
+    }
+    return keys;
+}
+
+BLOOM_WIDE static void bloom_window_addresses(
+    const uint64_t *rows, const uint64_t *prints, unsigned keys, uint64_t *out
+) {
+    unsigned i;
+    for (i = 0; i < keys; i++)
+        bloom_eight_addresses(rows, prints[2 * (size_t)i], out + i * (size_t)BLOOM_GROUP);
+}
+
+static unsigned bloom_round_h3(
+    const bloom_vector *v, const uint64_t *prints, unsigned window, bloom_round *r, unsigned keys,
+    const uint16_t **left
+) {
+    uint64_t base = 0;
+    const uint8_t *bits = v->bits;
+    unsigned i, j;
+    for (j = 0; j < v->hashes && keys; j++, base += v->step_bits) {
+        unsigned group = j / BLOOM_GROUP;
+        uint64_t *found48 = r->found48 + group * (size_t)(BLOOM_WINDOW * BLOOM_GROUP);
+        const uint16_t *from = *left;
+        if (group == r->groups_ready) {
+            bloom_window_addresses(v->tables->rows[group], prints, window, found48);
+            r->groups_ready++;
+        }
+        found48 += j % BLOOM_GROUP;
+        for (i = 0; i < keys; i++) {
+            uint64_t address = base + (found48[from[i] * (size_t)BLOOM_GROUP] >> v->shift);
+            r->addresses[i] = address;
+            BLOOM_PREFETCH(bits + (address >> 3));
+        }
+        keys = bloom_keep(bits, r->addresses, from, keys, r->left[j & 1]);
+        *left = r->left[j & 1];
+    }
+    return keys;
+}
+
+static unsigned bloom_round_blocked(
+    const bloom_vector *v, const uint64_t *prints, bloom_round *r, unsigned keys,
+    const uint16_t **left
+) {
+    const uint16_t *from = *left;
+    unsigned i, kept = 0;
+    for (i = 0; i < keys; i++) {
+        uint64_t byte = bloom_high64(prints[2 * (size_t)from[i]], v->blocks) * 64;
+        r->addresses[i] = byte;
+        BLOOM_PREFETCH(v->bits + byte);
+    }
+    for (i = 0; i < keys; i++) {
+        const uint64_t *print = prints + 2 * (size_t)from[i];
+        r->left[0][kept] = from[i];
+        kept += bloom_block_has(v->bits + r->addresses[i], print[0], print[1], v->hashes);
+    }
+    *left = r->left[0];
+    return kept;
+}
+
+/* Which keys any vector reports: vector after vector and hash after hash for a window of keys.
+ * Key after key took 3.7 times as long at 12 stages. `found` must be zero; 0, or -1: no memory. */
+static int bloom_find(
+    const bloom_vector *vectors, size_t count, const uint64_t *prints, size_t n, uint8_t *found
+) {
+    bloom_round r;
+    size_t start, at;
+    unsigned i, groups = 0;
+    for (at = 0; at < count; at++)
+        if (vectors[at].kind == BLOOM_H3 && vectors[at].hashes > groups * BLOOM_GROUP)
+            groups = (vectors[at].hashes + BLOOM_GROUP - 1) / BLOOM_GROUP;
+    r.found48 = NULL;
+    if (groups) {
+        size_t words = (size_t)BLOOM_WINDOW * BLOOM_GROUP * groups;
+        r.found48 = (uint64_t *)malloc(words * sizeof(uint64_t));
+        if (!r.found48) return -1;
+    }
+    for (start = 0; start < n; start += BLOOM_WINDOW) {
+        unsigned window = (unsigned)(n - start < BLOOM_WINDOW ? n - start : BLOOM_WINDOW);
+        const uint64_t *here = prints + 2 * start;
+        uint8_t *answers = found + start;
+        unsigned asked = window;
+        r.groups_ready = 0;
+        for (i = 0; i < window; i++) r.asked[i] = (uint16_t)i;
+        for (at = 0; at < count && asked; at++) {
+            const bloom_vector *v = vectors + at;
+            const uint16_t *left = r.asked;
+            unsigned kept, still = 0;
+            if (v->kind == BLOOM_SPREAD) kept = bloom_round_spread(v, here, &r, asked, &left);
+            else if (v->kind == BLOOM_H3) kept = bloom_round_h3(v, here, window, &r, asked, &left);
+            else kept = bloom_round_blocked(v, here, &r, asked, &left);
+            for (i = 0; i < kept; i++) answers[left[i]] = 1;
+            if (at + 1 == count) break;
+            for (i = 0; i < asked && kept; i++) {
+                uint16_t key = r.asked[i];
+                r.asked[still] = key;
+                still += !answers[key];
+            }
+            if (kept) asked = still;
+        }
+    }
+    free(r.found48);
+    return 0;
+}
+
+/* insert, preview, apply ------------------------------------------------------------- */
+
+typedef struct {
+    int64_t bits_left;
+    int64_t keys_left;
+    int64_t taken; /* keys gone through */
+    int64_t bits;  /* bits newly set by them */
+} bloom_change;
+
+/* The addresses of the next BLOOM_AHEAD keys, each computed once, when its lines are asked for. */
+typedef struct {
+    uint64_t addresses[BLOOM_AHEAD][BLOOM_MAX_HASHES];
+} bloom_queue;
+
+static inline const uint64_t *bloom_queue_key(
+    bloom_queue *queue, const bloom_vector *v, const uint64_t *prints, size_t i, int to_write
+) {
+    uint64_t *addresses = queue->addresses[i % BLOOM_AHEAD];
+    unsigned j;
+    bloom_addresses(v, prints[2 * i], prints[2 * i + 1], addresses);
+    for (j = 0; j < v->hashes; j++) {
+        if (to_write) BLOOM_PREFETCH_TO_WRITE(v->bits + (addresses[j] >> 3));
+        else BLOOM_PREFETCH(v->bits + (addresses[j] >> 3));
+        if (v->kind == BLOOM_BLOCKED) break; /* one line holds them all */
+    }
+    return addresses;
+}
+
+/* Counts a new key, or says that it does not fit any more. */
+static inline int bloom_fits(const bloom_change *change, const bloom_vector *v) {
+    return change->bits_left - change->bits >= (int64_t)v->hashes && change->keys_left >= 1;
+}
+
+static void bloom_insert(
+    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
+) {
+    bloom_queue queue;
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, v, prints, i, 1);
+    for (i = 0; i < n; i++) {
+        const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
+        unsigned all = 1, bits = 0;
+        for (j = 0; j < v->hashes; j++) all &= bloom_bit(v->bits, addresses[j]);
+        if (!all) {
+            if (!bloom_fits(change, v)) break;
+            for (j = 0; j < v->hashes; j++) {
+                bits += !bloom_bit(v->bits, addresses[j]);
+                bloom_set_bit(v->bits, addresses[j]);
+            }
+            change->keys_left--;
+            change->bits += bits;
+        }
+        is_new[i] = (uint8_t)!all;
+        if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, v, prints, i + BLOOM_AHEAD, 1);
+    }
+    change->taken = (int64_t)i;
+}
+
+static void bloom_apply(const bloom_vector *v, const uint64_t *prints, size_t n) {
+    bloom_queue queue;
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, v, prints, i, 1);
+    for (i = 0; i < n; i++) {
+        const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
+        for (j = 0; j < v->hashes; j++) bloom_set_bit(v->bits, addresses[j]);
+        if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, v, prints, i + BLOOM_AHEAD, 1);
+    }
+}
+
+/* The addresses that earlier keys of a preview would have set: open addressing, at most half full.
+ * A place holds address + 1, and 0 when it is free. */
+typedef struct {
+    uint64_t *places;
+    uint64_t mask;
+    unsigned shift;
+} bloom_seen;
+
+static inline uint64_t bloom_seen_start(const bloom_seen *seen, uint64_t address) {
+    return (address * UINT64_C(0x9E3779B97F4A7C15)) >> seen->shift;
+}
+
+/* Where the address is or would be. */
+static inline uint64_t *bloom_seen_place(const bloom_seen *seen, uint64_t address) {
+    uint64_t place = bloom_seen_start(seen, address);
+    while (seen->places[place] && seen->places[place] != address + 1)
+        place = (place + 1) & seen->mask;
+    return seen->places + place;
+}
+
+/* Like insert, but bits are remembered and not set. 0, or -1: no memory. */
+static int bloom_preview(
+    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
+) {
+    bloom_queue queue;
+    bloom_seen seen;
+    uint64_t most = (uint64_t)n * v->hashes, places = 16;
+    size_t i;
+    unsigned j;
+    if (change->bits_left < 0) most = 0;
+    else if ((uint64_t)change->bits_left < most) most = (uint64_t)change->bits_left;
+    seen.shift = 60;
+    while (places < 2 * most) places *= 2, seen.shift--;
+    seen.mask = places - 1;
+    seen.places = (uint64_t *)calloc(places, sizeof(uint64_t));
+    if (!seen.places) return -1;
+    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, v, prints, i, 0);
+    for (i = 0; i < n; i++) {
+        const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
+        uint64_t unset[BLOOM_MAX_HASHES];
+        unsigned some = 0, fresh = 0;
+        for (j = 0; j < v->hashes; j++) {
+            unset[some] = addresses[j];
+            some += !bloom_bit(v->bits, addresses[j]);
+        }
+        for (j = 0; j < some && !fresh; j++) fresh = !*bloom_seen_place(&seen, unset[j]);
+        if (fresh) {
+            unsigned bits = 0;
+            if (!bloom_fits(change, v)) break;
+            for (j = 0; j < some; j++) {
+                uint64_t *place = bloom_seen_place(&seen, unset[j]);
+                bits += !*place;
+                *place = unset[j] + 1;
+            }
+            change->keys_left--;
+            change->bits += bits;
+        }
+        is_new[i] = (uint8_t)fresh;
+        if (i + BLOOM_AHEAD < n) {
+            const uint64_t *next = bloom_queue_key(&queue, v, prints, i + BLOOM_AHEAD, 0);
+            for (j = 0; j < v->hashes; j++)
+                BLOOM_PREFETCH_TO_WRITE(seen.places + bloom_seen_start(&seen, next[j]));
+        }
+    }
+    change->taken = (int64_t)i;
+    free(seen.places);
+    return 0;
+}
+
+/* counting bits ---------------------------------------------------------------------- */
+
+static inline unsigned bloom_popcount(uint64_t word) {
+#if defined(__GNUC__) || defined(__clang__)
+    return (unsigned)__builtin_popcountll(word);
+#else
+    word -= (word >> 1) & UINT64_C(0x5555555555555555);
+    word = (word & UINT64_C(0x3333333333333333)) + ((word >> 2) & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+    return (unsigned)((word * UINT64_C(0x0101010101010101)) >> 56);
+#endif
+}
+
+BLOOM_POPCOUNT static uint64_t bloom_count(const uint8_t *bytes, size_t n) {
+    uint64_t count = 0, word;
+    size_t i;
+    for (i = 0; i + 8 <= n; i += 8) {
+        memcpy(&word, bytes + i, 8);
+        count += bloom_popcount(word);
+    }
+    for (; i < n; i++) count += bloom_popcount(bytes[i]);
+    return count;
+}
+
+#endif

@@ -1,0 +1,166 @@
+"""The loops over bits in numpy: what runs where no compiler was, and what the other twin must equal.
+
+In: vectors (uint8 arrays, usually over a mapped file), their geometries, and fingerprints
+(uint64[n, 2]); out: answers, or set bits. A key is new when adding it sets at least one bit.
+
+Invariants
+  1. Same arguments, same results, bit for bit and stop for stop, as compiled.pyx (tests/parity).
+  2. find, preview and count_bits write nothing; insert and apply only ever set bits.
+  3. Nothing here is locked: one thread at a time may change a vector, any number may read it. A
+     reader beside the writer sees each bit either set or not yet set.
+  4. Temporary arrays stay below about 100 MiB, however many fingerprints come.
+
+Not here: addresses of bits (hashing/addresses.py), when a stage is full (the caller gives limits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.hashing import h3
+from bloomstore.hashing.addresses import bit_addresses, shifted_addresses
+from bloomstore.kernels import arguments
+from bloomstore.spec.geometry import Geometry, SchemeCode
+
+Bits = NDArray[np.uint8]
+Prints = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+BACKEND = "numpy"
+
+# 16 K fingerprints and their addresses are half a MiB: they stay in the second-level cache.
+_CHUNK = 16384
+_COUNT_CHUNK = 1 << 20
+
+
+def find(vectors: Sequence[Bits], geometries: Sequence[Geometry], prints: Prints) -> Mask:
+    """Which keys are reported by any of the vectors, asked in the order given."""
+    arguments.check_vectors(vectors, geometries)
+    arguments.check_prints(prints)
+    found = np.zeros(len(prints), dtype=np.bool_)
+    for start in range(0, len(prints), _CHUNK):
+        chunk = prints[start : start + _CHUNK]
+        found48: dict[int, Prints] | None = {} if len(vectors) > 1 else None
+        asked = np.arange(len(chunk))
+        for vector, geometry in zip(vectors, geometries, strict=True):
+            reported = _reported(vector, geometry, chunk, asked, found48)
+            found[start + reported] = True
+            asked = asked[~found[start + asked]]
+            if not len(asked):
+                break
+    return found
+
+
+def preview(
+    vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
+) -> tuple[int, Mask, int]:
+    """What adding the keys one after the other would change: (taken, new, bits). Writes nothing.
+
+    Stops before the first new key that does not fit any more: one for which fewer than `hashes`
+    bits or no key are left. Keys that are not new cost nothing and never stop it. Takes at most
+    65536 fingerprints; `new` has one entry for each key taken.
+    """
+    arguments.check_vector(vector, geometry)
+    arguments.check_few_prints(prints)
+    return _preview(vector, geometry, prints, bits_left, keys_left)
+
+
+def insert(
+    vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
+) -> tuple[int, Mask, int]:
+    """The same as preview, and the bits are set."""
+    arguments.check_vector(vector, geometry, to_write=True)
+    arguments.check_few_prints(prints)
+    taken, new, bits = _preview(vector, geometry, prints, bits_left, keys_left)
+    _set_all(vector, geometry, prints[:taken][new])
+    return taken, new, bits
+
+
+def apply(vector: Bits, geometry: Geometry, prints: Prints) -> None:
+    """Set all bits of all keys, without limits and without counting (replay)."""
+    arguments.check_vector(vector, geometry, to_write=True)
+    arguments.check_prints(prints)
+    for start in range(0, len(prints), _CHUNK):
+        _set_all(vector, geometry, prints[start : start + _CHUNK])
+
+
+def count_bits(vector: Bits) -> int:
+    """How many bits are set, in all bytes."""
+    arguments.check_vector(vector, None)
+    chunks = range(0, len(vector), _COUNT_CHUNK)
+    return sum(int(np.bitwise_count(vector[at : at + _COUNT_CHUNK]).sum()) for at in chunks)
+
+
+def _reported(
+    vector: Bits,
+    geometry: Geometry,
+    chunk: Prints,
+    asked: NDArray[np.intp],
+    found48: dict[int, Prints] | None,
+) -> NDArray[np.intp]:
+    """Those of the keys asked for (rows of the chunk) whose bits are all set.
+
+    Half of the absent keys leave with each hash at fill 1/2, so what is left is compressed.
+    H3 addresses of the whole chunk are kept in found48 for the next vectors.
+    """
+    left = chunk if len(asked) == len(chunk) else chunk[asked]
+    for j in range(geometry.hashes):
+        if geometry.scheme == SchemeCode.H3 and found48 is not None:
+            if j not in found48:
+                found48[j] = h3.addresses48(chunk[:, 0], j)
+            addresses = shifted_addresses(geometry, found48[j][asked], j)
+        else:
+            addresses = bit_addresses(geometry, left, j)
+        is_set = _are_set(vector, addresses)
+        if not is_set.all():
+            asked, left = asked[is_set], left[is_set]
+            if not len(asked):
+                break
+    return asked
+
+
+def _preview(
+    vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
+) -> tuple[int, Mask, int]:
+    hashes, keys = geometry.hashes, len(prints)
+    bits_left, keys_left = arguments.limit(bits_left), arguments.limit(keys_left)
+    addresses = _all_addresses(geometry, prints)
+    unset = np.flatnonzero(~_are_set(vector, addresses))
+    # An address is set by the first key that has it: unique gives the first of equal ones.
+    _, first = np.unique(addresses[unset], return_index=True)
+    bits = np.bincount(unset[first] // hashes, minlength=keys)
+    new = bits > 0
+    bits_before, new_before = np.cumsum(bits) - bits, np.cumsum(new) - new
+    # Newness of a key depends only on keys before it, so cutting afterwards changes nothing.
+    too_many = new & ((bits_left - bits_before < hashes) | (keys_left - new_before < 1))
+    taken = int(too_many.argmax()) if too_many.any() else keys
+    return taken, new[:taken], int(bits[:taken].sum())
+
+
+def _all_addresses(geometry: Geometry, prints: Prints) -> Prints:
+    """The addresses of all hashes, flat: those of the first key, those of the second, ..."""
+    addresses = np.empty((len(prints), geometry.hashes), dtype=np.uint64)
+    for j in range(geometry.hashes):
+        addresses[:, j] = bit_addresses(geometry, prints, j)
+    return addresses.reshape(-1)
+
+
+def _are_set(vector: Bits, addresses: Prints) -> Mask:
+    # Numpy indexes by signed integers; as a view that costs nothing.
+    places = (addresses >> np.uint64(3)).view(np.int64)
+    return (vector[places] >> _bit_of(addresses)) & np.uint8(1) != 0
+
+
+def _set_all(vector: Bits, geometry: Geometry, prints: Prints) -> None:
+    for j in range(geometry.hashes):
+        addresses = bit_addresses(geometry, prints, j)
+        places = (addresses >> np.uint64(3)).view(np.int64)
+        # Two keys may share a byte, so a plain |= would lose bits.
+        np.bitwise_or.at(vector, places, np.uint8(1) << _bit_of(addresses))
+
+
+def _bit_of(addresses: Prints) -> Bits:
+    return (addresses & np.uint64(7)).astype(np.uint8)

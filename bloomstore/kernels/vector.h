@@ -1,0 +1,161 @@
+/* One vector and the addresses of a fingerprint's bits in it. The C side of hashing/addresses.py.
+ *
+ *     kind      of layouts          address of hash j
+ *     SPREAD    plain, sliced       j * step_bits + high64(mix(h1 + j*h2) * slice_bits)
+ *     H3        plain, sliced       j * step_bits + (address48(j, h1) >> shift)
+ *     BLOCKED   blocked             512 * block + 9 bits of a word
+ *
+ * step_bits is 0 for plain vectors, so plain and sliced are one loop.
+ *
+ * Invariants
+ *   1. An address is below 8 * (bytes of the vector) for every fingerprint, because the caller
+ *      has checked the geometry and the length. Nothing is checked again here.
+ *   2. Bits are read and set a byte at a time: no alignment, no byte order.
+ *
+ * Not here: loops over many keys (kernels.h), Python objects (compiled.pyx).
+ */
+#ifndef BLOOMSTORE_VECTOR_H
+#define BLOOMSTORE_VECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define BLOOM_PREFETCH(place) __builtin_prefetch((place), 0, 3)
+#define BLOOM_PREFETCH_TO_WRITE(place) __builtin_prefetch((place), 1, 3)
+#else
+#define BLOOM_PREFETCH(place) ((void)(place))
+#define BLOOM_PREFETCH_TO_WRITE(place) ((void)(place))
+#endif
+
+/* Wider registers where the processor has them, chosen at load time: wheels stay portable. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__GLIBC__)
+#define BLOOM_WIDE __attribute__((target_clones("avx2", "default")))
+#define BLOOM_POPCOUNT __attribute__((target_clones("avx2", "popcnt", "default")))
+#else
+#define BLOOM_WIDE
+#define BLOOM_POPCOUNT
+#endif
+
+enum { BLOOM_SPREAD = 1, BLOOM_H3 = 2, BLOOM_BLOCKED = 3 };
+enum { BLOOM_MAX_HASHES = 64, BLOOM_GROUP = 8, BLOOM_GROUPS = 8, BLOOM_H3_ROWS = 48 };
+
+/* H3 tables: [group][byte of the key][value][hash of the group]; groups in use are not NULL. */
+typedef struct {
+    const uint64_t *rows[BLOOM_GROUPS];
+} bloom_tables;
+
+typedef struct {
+    uint8_t *bits;
+    uint64_t slice_bits;
+    uint64_t step_bits;
+    uint64_t blocks;
+    const bloom_tables *tables;
+    unsigned kind;
+    unsigned hashes;
+    unsigned shift;
+} bloom_vector;
+
+static inline uint64_t bloom_high64(uint64_t a, uint64_t b) {
+#if defined(__SIZEOF_INT128__)
+    return (uint64_t)(((unsigned __int128)a * b) >> 64);
+#else
+    uint64_t low = UINT64_C(0xFFFFFFFF), middle = (a >> 32) * (b & low);
+    middle += ((a & low) * (b & low)) >> 32;
+    return (a >> 32) * (b >> 32) + (middle >> 32)
+         + (((a & low) * (b >> 32) + (middle & low)) >> 32);
+#endif
+}
+
+static inline uint64_t bloom_mix(uint64_t word) {
+    return (word ^ (word >> 32)) * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+static inline uint64_t bloom_position(uint64_t h1, uint64_t h2, uint64_t j, uint64_t bits) {
+    return bloom_high64(bloom_mix(h1 + j * h2), bits);
+}
+
+/* Nine bits a time out of a word; seven of them are used before the next word is made. */
+static inline uint64_t bloom_block_word(uint64_t h1, uint64_t h2, unsigned index) {
+    return index ? bloom_mix(h2 + index * h1) : h2;
+}
+
+/* The 48-bit addresses of the eight hashes of a group: one cache line for each byte of the key. */
+static inline void bloom_eight_addresses(const uint64_t *rows, uint64_t key, uint64_t *out) {
+    unsigned byte, u;
+    const uint64_t *line = rows + (key & 255) * BLOOM_GROUP;
+    for (u = 0; u < BLOOM_GROUP; u++) out[u] = line[u];
+    for (byte = 1; byte < 8; byte++) {
+        line = rows + (byte * 256 + ((key >> (8 * byte)) & 255)) * BLOOM_GROUP;
+        for (u = 0; u < BLOOM_GROUP; u++) out[u] ^= line[u];
+    }
+}
+
+/* All addresses of one fingerprint. Room for BLOOM_MAX_HASHES: H3 fills whole groups. */
+static inline void bloom_addresses(
+    const bloom_vector *v, uint64_t h1, uint64_t h2, uint64_t *out
+) {
+    unsigned j, group;
+    if (v->kind == BLOOM_SPREAD) {
+        for (j = 0; j < v->hashes; j++)
+            out[j] = j * v->step_bits + bloom_position(h1, h2, j, v->slice_bits);
+    } else if (v->kind == BLOOM_H3) {
+        for (group = 0; group * BLOOM_GROUP < v->hashes; group++)
+            bloom_eight_addresses(v->tables->rows[group], h1, out + group * BLOOM_GROUP);
+        for (j = 0; j < v->hashes; j++) out[j] = j * v->step_bits + (out[j] >> v->shift);
+    } else {
+        uint64_t start = bloom_high64(h1, v->blocks) * 512, word = h2;
+        for (j = 0; j < v->hashes; j++, word >>= 9) {
+            if (j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
+            out[j] = start + (word & 511);
+        }
+    }
+}
+
+static inline unsigned bloom_bit(const uint8_t *bits, uint64_t address) {
+    return (bits[address >> 3] >> (address & 7)) & 1u;
+}
+
+static inline void bloom_set_bit(uint8_t *bits, uint64_t address) {
+    bits[address >> 3] |= (uint8_t)(1u << (address & 7));
+}
+
+/* Whether all bits of a key are set in its block. No branch: the line is there after one miss. */
+static inline unsigned bloom_block_has(
+    const uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
+) {
+    unsigned all = 1, index = 0;
+    uint64_t word = h2;
+    for (;;) {
+        unsigned here = hashes < 7 ? hashes : 7;
+        hashes -= here;
+        for (; here; here--, word >>= 9) all &= bloom_bit(line, word & 511);
+        if (!hashes) return all;
+        word = bloom_block_word(h1, h2, ++index);
+    }
+}
+
+/* Whether all bits of one fingerprint are set. Stops at the first that is not. */
+static inline int bloom_has(const bloom_vector *v, uint64_t h1, uint64_t h2) {
+    unsigned j, group;
+    if (v->kind == BLOOM_SPREAD) {
+        for (j = 0; j < v->hashes; j++)
+            if (!bloom_bit(v->bits, j * v->step_bits + bloom_position(h1, h2, j, v->slice_bits)))
+                return 0;
+        return 1;
+    }
+    if (v->kind == BLOOM_BLOCKED)
+        return (int)bloom_block_has(
+            v->bits + bloom_high64(h1, v->blocks) * 64, h1, h2, v->hashes);
+    for (group = 0; group * BLOOM_GROUP < v->hashes; group++) {
+        uint64_t found[BLOOM_GROUP];
+        bloom_eight_addresses(v->tables->rows[group], h1, found);
+        for (j = group * BLOOM_GROUP; j < v->hashes && j < (group + 1) * BLOOM_GROUP; j++)
+            if (!bloom_bit(v->bits, j * v->step_bits + (found[j % BLOOM_GROUP] >> v->shift)))
+                return 0;
+    }
+    return 1;
+}
+
+#endif

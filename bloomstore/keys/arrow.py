@@ -1,0 +1,182 @@
+"""Fingerprints of Arrow arrays, read from their buffers in place.
+
+In: a pyarrow Array or ChunkedArray (any object with the same methods). Out: uint64[n, 2].
+
+    type                              read as
+    int*, uint*, bool, half .. double numpy array over the values buffer
+    string, large_string              slices of the text buffer between two offsets
+    binary, large_binary              the same
+    string_view, binary_view          16 bytes per value: the length, then up to 12 bytes of text,
+                                      or 4 bytes of it, number of the text buffer, offset in it
+    fixed_size_binary[w]              every w bytes
+    dictionary<...>                   fingerprints of the dictionary, taken by the indices
+    date32, decimal*, timestamp (not of nanoseconds), uuid     Python objects, one by one
+
+Invariants
+  1. A null is refused and named by its place in the batch, as None is.
+  2. Slices (an offset into the buffers) are read where they lie: nothing is copied but offsets.
+
+`hash_slices` is where a compiled loop over Arrow buffers plugs in. pyarrow is not imported here
+or anywhere: all is done through the methods of the object that the caller brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bloomstore.errors import KeyTypeError, KeyValueError
+from bloomstore.hashing.fingerprint import Prints, digest, gather, murmur_seed
+from bloomstore.keys.encoding import BYTES, STR, refusal
+from bloomstore.keys.sequences import from_array, from_list, refuse
+
+_NUMBERS: Final = {
+    "int8": "<i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "uint8": "<u1",
+    "uint16": "<u2",
+    "uint32": "<u4",
+    "uint64": "<u8",
+    "halffloat": "<f2",
+    "float": "<f4",
+    "double": "<f8",
+}
+_OFFSETS: Final = {
+    "string": (STR, "<i4"),
+    "large_string": (STR, "<i8"),
+    "binary": (BYTES, "<i4"),
+    "large_binary": (BYTES, "<i8"),
+}
+_VIEWS: Final = {"string_view": STR, "binary_view": BYTES}
+# timestamp[ns] is missing on purpose: datetimes have microseconds, and reading them as Python
+# objects would make pyarrow import pandas.
+_AS_PYTHON: Final = (
+    "date32",
+    "decimal",
+    "timestamp[s",
+    "timestamp[ms",
+    "timestamp[us",
+    "extension<arrow.uuid>",
+)
+_VIEW_BYTES: Final = 16
+_INLINE_BYTES: Final = 12
+
+
+def from_arrow(array: Any, seed: int, first: int = 0) -> Prints:
+    """Fingerprints of an Array or a ChunkedArray."""
+    if not hasattr(array, "chunks"):
+        return _from_one(array, seed, first)
+    parts = [np.empty((0, 2), dtype=np.uint64)]
+    for chunk in array.chunks:
+        parts.append(_from_one(chunk, seed, first))
+        first += len(chunk)
+    return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+
+def hash_slices(
+    memory: memoryview, bounds: Iterable[tuple[int, int]], tag: int, seed: int
+) -> Prints:
+    """Fingerprints of the keys that lie in memory[start:stop] for each pair of bounds."""
+    folded = murmur_seed(tag, seed)
+    return gather([digest(memory[start:stop], folded) for start, stop in bounds])
+
+
+def _from_one(array: Any, seed: int, first: int) -> Prints:
+    name = str(array.type)
+    keys = len(array)
+    if array.null_count:
+        nulls = array.is_null().to_pylist()
+        refuse(refusal(None), first + nulls.index(True))
+    if name in _NUMBERS:
+        return from_array(_numbers(array, _NUMBERS[name]), seed, first)
+    if name.startswith("dictionary<"):
+        return _from_dictionary(array, seed, first)
+    if name.startswith(_AS_PYTHON):
+        return _from_objects(array, seed, first)
+    if name == "bool":
+        return from_array(_bools(array), seed, first)
+    if name in _OFFSETS:
+        tag, width = _OFFSETS[name]
+        if keys == 0:  # an empty array may come without its buffers
+            return gather([])
+        bounds = _window(array.buffers()[1], width, array.offset, keys + 1).tolist()
+        return hash_slices(_memory(array.buffers()[2]), pairwise(bounds), tag, seed)
+    if name in _VIEWS:
+        return _from_views(array, _VIEWS[name], seed)
+    if name.startswith("fixed_size_binary["):
+        width = array.type.byte_width
+        starts = range(array.offset * width, (array.offset + keys) * width, width) if width else ()
+        ends = ((start, start + width) for start in starts) if width else ((0, 0),) * keys
+        return hash_slices(_memory(array.buffers()[1]), ends, BYTES, seed)
+    if name == "null":  # without values, since nulls were refused above
+        return gather([])
+    raise KeyTypeError(
+        f"Arrow array of type {name} is not a batch of keys; accepted: ints, floats, bool, strings,"
+        " binary, date32, decimal, timestamps up to microseconds, uuid, dictionaries of these"
+    )
+
+
+def _memory(buffer: Any) -> memoryview:
+    return memoryview(b"" if buffer is None else buffer).cast("B")
+
+
+def _window(buffer: Any, dtype: str, first: int, values: int) -> npt.NDArray[Any]:
+    """`values` numbers of a buffer, from number `first` on."""
+    width = np.dtype(dtype).itemsize
+    memory = _memory(buffer)[first * width : (first + values) * width]
+    return np.frombuffer(memory, dtype=dtype)
+
+
+def _numbers(array: Any, dtype: str) -> npt.NDArray[Any]:
+    return _window(array.buffers()[1], dtype, array.offset, len(array))
+
+
+def _bools(array: Any) -> npt.NDArray[Any]:
+    first, odd = divmod(array.offset, 8)
+    octets = _window(array.buffers()[1], "<u1", first, -(-(odd + len(array)) // 8))
+    return np.unpackbits(octets, bitorder="little")[odd : odd + len(array)]
+
+
+def _from_views(array: Any, tag: int, seed: int) -> Prints:
+    views, *texts = array.buffers()[1:]
+    memory = _memory(views)
+    long = [_memory(text) for text in texts]
+    fields = _window(views, "<i4", 4 * array.offset, 4 * len(array)).reshape(-1, 4).tolist()
+    start = array.offset * _VIEW_BYTES + 4
+    folded = murmur_seed(tag, seed)
+    digests = []
+    for length, _, number, offset in fields:
+        if length <= _INLINE_BYTES:
+            digests.append(digest(memory[start : start + length], folded))
+        else:
+            digests.append(digest(long[number][offset : offset + length], folded))
+        start += _VIEW_BYTES
+    return gather(digests)
+
+
+def _from_dictionary(array: Any, seed: int, first: int) -> Prints:
+    if len(array.dictionary) <= len(array):
+        try:
+            words = from_arrow(array.dictionary, seed)
+            indices = _numbers(array.indices, _NUMBERS[str(array.indices.type)])
+            prints: Prints = words[indices]
+            return prints
+        except (KeyTypeError, KeyValueError):
+            pass  # a null or NaN that perhaps no row uses: ask the rows
+    return from_arrow(array.dictionary_decode(), seed, first)
+
+
+def _from_objects(array: Any, seed: int, first: int) -> Prints:
+    try:
+        keys = array.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise KeyValueError(
+            f"Arrow array of type {array.type} at key {first} of the batch or later: {error}"
+        ) from None
+    return from_list(keys, seed, first)

@@ -1,0 +1,148 @@
+"""Many keys in any container -> fingerprints, in chunks of bounded size.
+
+In: a list, tuple, set, range, generator or any other iterable of keys; a 1-D numpy array; an Arrow
+Array or ChunkedArray; a pandas Series or Index; a polars Series. Out: uint64[n, 2] per chunk, in
+the order of the container.
+
+Invariants
+  1. What is refused as a container is refused by the call itself, not by the first chunk.
+  2. No more than one chunk of an iterator is held, and none is drawn before it is asked for.
+  3. pyarrow, pandas and polars are never imported: an object of theirs is known by the module of
+     its type, and read by its own methods. Arrays are sliced, not copied.
+
+Not here: the loops over keys (sequences.py, arrow.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from bloomstore.errors import KeyTypeError, SpecError
+from bloomstore.hashing.fingerprint import Prints
+from bloomstore.keys.arrow import from_arrow
+from bloomstore.keys.encoding import Key
+from bloomstore.keys.sequences import from_array, from_list
+
+# 16384 fingerprints are 256 KiB: they stay in the cache on their way to the kernels.
+CHUNK_KEYS: Final = 16384
+
+_Reader: TypeAlias = Callable[[Any, int, int], Prints]
+_Slicer: TypeAlias = Callable[[Any, int, int], Any]
+
+
+def fingerprints(keys: Iterable[Key], seed: int = 0) -> Prints:
+    """Fingerprints of all keys at once: row i is fingerprint(key i), as two little-endian numbers.
+
+    Raises KeyTypeError or KeyValueError that names the key by its place, counted from 0.
+    """
+    form = _form(keys)
+    if form is None:
+        return from_list(list(keys), seed)
+    reader, _ = form
+    return reader(keys, seed, 0)
+
+
+def fingerprint_chunks(
+    keys: Iterable[Key], seed: int = 0, chunk_keys: int = CHUNK_KEYS
+) -> Iterator[Prints]:
+    """Fingerprints of the keys, at most chunk_keys per array; empty arrays are not given.
+
+    An iterator is drawn from only as chunks are asked for. After a refused key it has lost the
+    keys of that chunk; the chunks before it were given.
+    """
+    if chunk_keys < 1:
+        raise SpecError(f"chunk_keys must be at least 1, got {chunk_keys}")
+    form = _form(keys)
+    if form is None:
+        return _stream_chunks(iter(keys), seed, chunk_keys)
+    return _slice_chunks(keys, *form, seed, chunk_keys)
+
+
+def _stream_chunks(keys: Iterator[Key], seed: int, chunk_keys: int) -> Iterator[Prints]:
+    first = 0
+    while chunk := list(islice(keys, chunk_keys)):
+        yield from_list(chunk, seed, first)
+        first += len(chunk)
+
+
+def _slice_chunks(
+    keys: Any, reader: _Reader, slicer: _Slicer, seed: int, chunk_keys: int
+) -> Iterator[Prints]:
+    for first in range(0, len(keys), chunk_keys):
+        yield reader(slicer(keys, first, chunk_keys), seed, first)
+
+
+def _form(keys: Any) -> tuple[_Reader, _Slicer] | None:
+    """How to read and slice a container; None for one that can only be iterated."""
+    kind = type(keys)
+    if kind is list or kind is tuple:
+        return from_list, _brackets
+    if isinstance(keys, np.ndarray):
+        if keys.ndim != 1:
+            from_array(keys, 0)  # refuses
+        return from_array, _brackets
+    root = kind.__module__.partition(".")[0]
+    if root == "pyarrow" and hasattr(keys, "null_count") and hasattr(keys, "slice"):
+        return from_arrow, _slice_method
+    if root == "polars" and kind.__name__ == "Series":
+        return _from_polars, _slice_method
+    if root == "pandas" and getattr(keys, "ndim", 0) == 1 and hasattr(keys, "to_numpy"):
+        return _from_pandas, _rows if hasattr(keys, "iloc") else _brackets
+    if root in ("pyarrow", "polars", "pandas"):
+        raise KeyTypeError(
+            f"{root} {kind.__name__} is not a batch of keys; accepted: one column of it"
+        )
+    if isinstance(keys, str | bytes | bytearray | memoryview):
+        raise _one_key(keys)
+    if not isinstance(keys, Iterable):
+        raise _one_key(keys)
+    return None
+
+
+def _one_key(keys: object) -> KeyTypeError:
+    if keys is None:
+        return KeyTypeError("None is not a batch of keys; accepted: an iterable of keys")
+    name = type(keys).__name__
+    article = "an" if name[0] in "aeiouAEIO" else "a"
+    return KeyTypeError(f"{article} {name} is one key, not many: use add")
+
+
+def _brackets(keys: Any, first: int, count: int) -> Any:
+    return keys[first : first + count]
+
+
+def _slice_method(keys: Any, first: int, count: int) -> Any:
+    return keys.slice(first, count)
+
+
+def _rows(keys: Any, first: int, count: int) -> Any:
+    return keys.iloc[first : first + count]
+
+
+def _from_pandas(keys: Any, seed: int, first: int) -> Prints:
+    """A Series, Index or extension array: numpy's memory if there is one, else key by key."""
+    dtype = keys.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind in "iubfO":
+        return from_array(keys.to_numpy(), seed, first)
+    return from_list(list(keys), seed, first)
+
+
+def _from_polars(keys: Any, seed: int, first: int) -> Prints:
+    dtype = keys.dtype
+    if getattr(dtype, "time_unit", None) == "ns":  # polars would cut them to microseconds
+        raise KeyTypeError(
+            f"polars Series of {dtype} is not a batch of keys; accepted: time units 'us' and 'ms'"
+        )
+    if str(dtype) in _POLARS_NUMBERS and not keys.null_count():
+        return from_array(keys.to_numpy(), seed, first)
+    return from_list(keys.to_list(), seed, first)
+
+
+_POLARS_NUMBERS: Final = frozenset(
+    {"Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"}
+    | {"Float32", "Float64", "Boolean"}
+)

@@ -1,0 +1,115 @@
+"""The file of one stage: made once, mapped, synced.
+
+In: a header and a folder, out: a Segment with the vector as a numpy array. `make_segment` is step
+2 of every new file (storage order): create, allocate, write the header, sync the file and its
+folder, under a lock on the file itself that says "unfinished, leave it alone".
+
+The last page holds words that change with every add without being durable: how many bits are set
+and how many keys were new. They are hints of the present boot for durability "process"; the
+catalog holds the truth of the last checkpoint.
+
+Not here: the catalog's rows (catalog), when a file may be unlinked (store).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.crash import crash_point
+from bloomstore.errors import DamagedFile
+from bloomstore.segment.header import (
+    HEADER_BYTES,
+    SegmentHeader,
+    pack_header,
+    unpack_header,
+)
+from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor, sync_directory
+
+WORD_SET_BITS = 0
+WORD_KEYS = 1
+WORDS = 8
+
+
+class Segment:
+    """A mapped segment file."""
+
+    __slots__ = ("__weakref__", "_file", "header", "path", "vector", "words")
+
+    def __init__(self, header: SegmentHeader, file: MappedFile) -> None:
+        self.header = header
+        self.path = file.path
+        self._file = file
+        self.vector: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
+        self.words = file.words(header.words_offset, WORDS)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the mapping may be written to."""
+        return self._file.writable
+
+    def sync(self) -> None:
+        """Makes all bits durable. Raises OSError once and for all: never call it again then."""
+        self._file.sync_memory()
+        crash_point("checkpoint: memory synced")
+        self._file.sync_file()
+        crash_point("checkpoint: file synced")
+
+
+def make_segment(folder: Path, header: SegmentHeader) -> int:
+    """Creates the file, durable and with all its disk space, and returns a descriptor on it.
+
+    The descriptor holds an exclusive flock: close it when the catalog has published the file.
+    Raises OSError (full disk) and then leaves no file behind.
+    """
+    path = folder / header.file_name
+    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        crash_point("new file: created")
+        allocate(descriptor, header.file_bytes)
+        os.pwrite(descriptor, pack_header(header), 0)
+        sync_descriptor(descriptor)
+        sync_directory(folder)
+        crash_point("new file: synced")
+    except BaseException:
+        path.unlink()
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_segment(path: Path, expected: SegmentHeader, *, writable: bool) -> Segment:
+    """Maps an existing segment after checking that it is the one the catalog means.
+
+    Raises DamagedFile, UnsupportedVersion or OSError; the caller answers "maybe" then. A
+    descriptor is opened for writing in any case, so that an overlay file system shows readers the
+    same file that a writer changes; a file that may only be read is opened for reading.
+    """
+    flags = os.O_RDWR if writable or os.access(path, os.W_OK) else os.O_RDONLY
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        length = os.fstat(descriptor).st_size
+        header = unpack_header(os.pread(descriptor, HEADER_BYTES, 0), path)
+        if header != expected:
+            raise DamagedFile(path, 10, f"header says {header}, the catalog says {expected}")
+        if length != header.file_bytes:
+            what = f"file ends here, expected {header.file_bytes} bytes"
+            raise DamagedFile(path, length, what)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    file = MappedFile(path, descriptor, length, writable=writable)
+    file.expect_random_access()
+    return Segment(header, file)
+
+
+def read_header(path: Path) -> SegmentHeader:
+    """The header of a segment file, checked by itself only."""
+    with path.open("rb") as file:
+        return unpack_header(file.read(HEADER_BYTES), path)

@@ -1,0 +1,153 @@
+"""How a Flexible filter chooses its expanding speed: a fixed sequence, or the arrival rate.
+
+A speed (lambda in the SFBF paper) of 1 means a vector as long as the baseline, every further 1
+doubles it. In: the arrival rates of the stages so far, out: the speed of the next one. Everything
+here is frozen and can be written into a catalog row, so the choice is the same after a reopen;
+that is why a predictor is a value and not a function.
+
+Not here: clocks (the store measures arrival times), vector sizes (families).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+from dataclasses import dataclass
+from typing import Any
+
+from bloomstore.errors import SpecError
+from bloomstore.theory.flexible import expanding_speed
+
+# 2^39 times the baseline: far beyond what a disk holds, and small enough for exact arithmetic.
+MAX_SPEED = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Speeds given one by one, stage 0 first; the last one repeats.
+
+    Sequence([1, 2, 3]) gives vectors of 1, 2, 4, 4, 4, ... times the baseline.
+    """
+
+    speeds: tuple[int, ...]
+
+    def __init__(self, speeds: abc.Iterable[int]) -> None:
+        speeds = tuple(speeds)
+        object.__setattr__(self, "speeds", speeds)
+        if not speeds:
+            raise SpecError("a sequence of expanding speeds needs at least one element")
+        for speed in speeds:
+            if type(speed) is not int or not 1 <= speed <= MAX_SPEED:
+                raise SpecError(f"an expanding speed is an int in 1..{MAX_SPEED}, got {speed!r}")
+
+    def speed(self, stage: int, rates: abc.Sequence[float]) -> int:
+        """Speed of this stage; the rates are not looked at."""
+        return self.speeds[min(stage, len(self.speeds) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class LastValue:
+    """Predicts that keys go on arriving as in the last stage."""
+
+    def predict(self, rates: abc.Sequence[float]) -> float:
+        """Rate expected for the next stage."""
+        return rates[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class MovingAverage:
+    """Predicts the mean rate of the last `window` stages."""
+
+    window: int = 3
+
+    def __post_init__(self) -> None:
+        _check_window(self.window, 1)
+
+    def predict(self, rates: abc.Sequence[float]) -> float:
+        """Rate expected for the next stage."""
+        recent = rates[-self.window :]
+        return sum(recent) / len(recent)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearTrend:
+    """Predicts by the least-squares line through the last `window` stages, never below zero."""
+
+    window: int = 4
+
+    def __post_init__(self) -> None:
+        _check_window(self.window, 2)
+
+    def predict(self, rates: abc.Sequence[float]) -> float:
+        """Rate expected for the next stage."""
+        recent = rates[-self.window :]
+        count = len(recent)
+        if count == 1:
+            return recent[0]
+        middle = (count - 1) / 2
+        mean = sum(recent) / count
+        rise = sum((x - middle) * (rate - mean) for x, rate in enumerate(recent))
+        run = sum((x - middle) ** 2 for x in range(count))
+        return max(0.0, mean + rise / run * (count - middle))
+
+
+Predictor = LastValue | MovingAverage | LinearTrend
+_PREDICTORS: dict[str, type[Predictor]] = {
+    "last": LastValue,
+    "average": MovingAverage,
+    "trend": LinearTrend,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ByRate:
+    """Speed from the arrival rate that the predictor expects, relative to the first stage's.
+
+    `max_speed` bounds what one burst can make the store allocate: 16 is 2^15 baselines.
+    """
+
+    predictor: Predictor = LastValue()
+    max_speed: int = 16
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.predictor, LastValue | MovingAverage | LinearTrend):
+            raise SpecError(
+                f"predictor must be LastValue, MovingAverage or LinearTrend, got {self.predictor!r}"
+            )
+        if type(self.max_speed) is not int or not 1 <= self.max_speed <= MAX_SPEED:
+            raise SpecError(f"max_speed must be an int in 1..{MAX_SPEED}, got {self.max_speed!r}")
+
+    def speed(self, stage: int, rates: abc.Sequence[float]) -> int:
+        """Speed of this stage from the rates of all stages before it."""
+        if not rates:
+            return 1
+        return min(self.max_speed, expanding_speed(self.predictor.predict(rates), rates[0]))
+
+
+Expansion = Sequence | ByRate
+
+
+def expansion_to_dict(expansion: Expansion) -> dict[str, Any]:
+    """Plain form of an expansion, for catalog rows and `--json`."""
+    if isinstance(expansion, Sequence):
+        return {"speeds": list(expansion.speeds)}
+    name = next(name for name, kind in _PREDICTORS.items() if type(expansion.predictor) is kind)
+    plain: dict[str, Any] = {"predictor": name, "max_speed": expansion.max_speed}
+    if not isinstance(expansion.predictor, LastValue):
+        plain["window"] = expansion.predictor.window
+    return plain
+
+
+def expansion_from_dict(plain: abc.Mapping[str, Any]) -> Expansion:
+    """Inverse of expansion_to_dict. Raises SpecError for anything else."""
+    if "speeds" in plain:
+        return Sequence(plain["speeds"])
+    kind = _PREDICTORS.get(str(plain.get("predictor")))
+    if kind is None:
+        raise SpecError(f"unknown expansion {dict(plain)!r}")
+    windowed = {"window": plain["window"]} if "window" in plain else {}
+    return ByRate(kind(**windowed), plain.get("max_speed", 16))
+
+
+def _check_window(window: object, least: int) -> None:
+    if type(window) is not int or window < least:
+        raise SpecError(f"window must be an int of at least {least}, got {window!r}")

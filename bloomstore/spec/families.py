@@ -1,0 +1,349 @@
+"""The filter families: what a user asks for, and the stages it leads to.
+
+In: a family and a stage number (and the arrival rates so far), out: a StageSpec, or None when the
+family does not grow. Families are frozen values with a plain form for the catalog.
+
+    family    stage i holds          error of stage i       the whole filter
+    Fixed     capacity               target_error           target_error; full means full
+    Scalable  initial * growth^i     P (1 - r) r^i          at most target_error, for ever
+    Dynamic   capacity               target_error           grows with the number of stages
+    Flexible  capacity * 2^(speed-1) the baseline's         grows with the number of stages
+
+Invariants
+  1. The same family gives the same stages on every machine: sizes come from theory/ alone.
+  2. `stage(i)` exists for every i of a family that grows; growth can never fail for its numbers.
+
+Not here: living stages and their fill (store), formulas (theory).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import operator
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil
+from typing import Any, Literal
+
+from bloomstore.errors import SpecError
+from bloomstore.spec.expansion import (
+    ByRate,
+    Expansion,
+    Sequence,
+    expansion_from_dict,
+    expansion_to_dict,
+)
+from bloomstore.spec.geometry import MAX_HASHES, Geometry, LayoutCode, SchemeCode
+from bloomstore.spec.stage import FullBy, StageSpec
+from bloomstore.theory import flexible, scalable
+from bloomstore.theory.sizing import (
+    Sizing,
+    round_up_power_of_two,
+    size_blocked,
+    size_plain,
+    size_sliced,
+)
+from bloomstore.theory.vector import capacity_for_error, optimal_hashes, plain_error
+
+Layout = Literal["plain", "sliced", "blocked"]
+Scheme = Literal["spread", "h3"]
+
+_LAYOUTS = {code.name.lower(): code for code in LayoutCode}
+_SCHEMES = {code.name.lower(): code for code in SchemeCode}
+
+# Smallest error a family may be asked for: 2^-40 leaves room for tightening within 64 hashes.
+LEAST_ERROR = 1e-12
+# A fixed filter keeps this many standard deviations of fill in reserve, so that 999 of 1000 sets
+# of `capacity` keys fit; it costs 0.3 % of the bits at 10^5 keys and less above.
+RESERVE_SIGMAS = 3.1
+
+
+def default_layout(target_error: float) -> Layout:
+    """The layout a family takes when none is named."""
+    return "blocked" if target_error >= BLOCKED_FROM_ERROR else "sliced"
+
+
+# One cache line per lookup is worth its extra bits while they are few.
+BLOCKED_FROM_ERROR = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """One stage for a known number of keys; adding more than fit raises FilterFull.
+
+    store.create("words", Fixed(capacity=1_000_000, target_error=0.01))
+    """
+
+    capacity: int
+    target_error: float
+    layout: Layout | None = None
+    scheme: Scheme = "spread"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _set(self, "capacity", _whole("capacity", self.capacity, 1))
+        _set(self, "target_error", _error("target_error", self.target_error))
+        _check_hashing(self.layout, self.scheme, self.seed)
+        self.stage(0, ())
+
+    def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec | None:
+        """The only stage; None for any other."""
+        if index:
+            return None
+        return _sized(self, self.capacity, self.target_error, margin=RESERVE_SIGMAS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalable:
+    """Grows without bound and keeps `target_error` for the whole filter (Almeida et al., 2007).
+
+    store.create("seen", Scalable(target_error=1e-3, initial_capacity=10_000))
+    """
+
+    target_error: float
+    initial_capacity: int = 10_000
+    growth: float = 2.0
+    tightening: float = 0.85
+    layout: Layout | None = None
+    scheme: Scheme = "spread"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _set(self, "target_error", _error("target_error", self.target_error))
+        _set(self, "initial_capacity", _whole("initial_capacity", self.initial_capacity, 1))
+        _set(self, "growth", _real("growth", self.growth))
+        _set(self, "tightening", _real("tightening", self.tightening))
+        if not 1.0 <= self.growth <= 16.0:
+            raise SpecError(f"growth must be in 1..16, got {self.growth}")
+        if not 0.0 < self.tightening < 1.0:
+            raise SpecError(f"tightening must be in (0, 1), got {self.tightening}")
+        _check_hashing(self.layout, self.scheme, self.seed)
+        self.stage(0, ())
+
+    def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
+        """Stage `index`: growth^index times the keys at tightening^index times the error."""
+        first_error = scalable.first_error(self.target_error, self.tightening)
+        error = scalable.stage_error(first_error, self.tightening, index)
+        hashes = min(MAX_HASHES, optimal_hashes(error))
+        capacity = ceil(self.initial_capacity * self.growth**index)
+        return _sized(self, capacity, error, hashes=hashes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dynamic:
+    """Grows by stages of one size, each with `target_error`: errors add up (the DBF of SFBF, 2).
+
+    store.create("today", Dynamic(capacity=100_000, target_error=1e-4))
+    """
+
+    capacity: int
+    target_error: float
+    layout: Layout | None = None
+    scheme: Scheme = "spread"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _set(self, "capacity", _whole("capacity", self.capacity, 1))
+        _set(self, "target_error", _error("target_error", self.target_error))
+        _check_hashing(self.layout, self.scheme, self.seed)
+        self.stage(0, ())
+
+    def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
+        """Every stage is like the first."""
+        return _sized(self, self.capacity, self.target_error, full_by=FullBy.KEYS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flexible:
+    """Grows at a speed you choose, by a sequence or by arrival rate (SFBF).
+
+    All vectors are powers of two and share H3 hashes, so a lookup hashes once however many there
+    are. Give `capacity` of the baseline, or the tolerable `error` it follows from.
+
+    store.create("flows", Flexible(baseline_bits=1 << 20, hashes=6, error=1e-3, expansion=ByRate()))
+    """
+
+    baseline_bits: int
+    hashes: int
+    capacity: int | None = None
+    error: float | None = None
+    expansion: Expansion = field(default_factory=lambda: Sequence([1]))
+    scheme: Scheme = "h3"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        bits = _whole("baseline_bits", self.baseline_bits, 8)
+        _set(self, "baseline_bits", bits)
+        _set(self, "hashes", _whole("hashes", self.hashes, 1))
+        if bits & (bits - 1):
+            raise SpecError(f"baseline_bits must be a power of two, got {bits}")
+        if (self.capacity is None) == (self.error is None):
+            raise SpecError("give either capacity or error of the baseline, not both and not none")
+        if self.capacity is not None:
+            _set(self, "capacity", _whole("capacity", self.capacity, 1))
+        if self.error is not None:
+            _set(self, "error", _error("error", self.error))
+        if not isinstance(self.expansion, Sequence | ByRate):
+            raise SpecError(f"expansion must be Sequence or ByRate, got {self.expansion!r}")
+        _check_hashing("plain", self.scheme, self.seed)
+        self.stage(0, ())
+
+    @property
+    def baseline_capacity(self) -> int:
+        """Keys the baseline vector holds (SFBF eq. 2 when only the error was given)."""
+        if self.capacity is not None:
+            return self.capacity
+        assert self.error is not None
+        keys = capacity_for_error(self.baseline_bits, self.hashes, self.error)
+        if keys < 1:
+            raise SpecError(
+                f"{self.baseline_bits} bits and {self.hashes} hashes hold no key at error"
+                f" {self.error}"
+            )
+        return int(keys)
+
+    @property
+    def target_error(self) -> float:
+        """Error of one full vector."""
+        return plain_error(self.baseline_bits, self.hashes, self.baseline_capacity)
+
+    def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
+        """Stage `index`, 2^(speed - 1) times the baseline."""
+        speed = self.expansion.speed(index, rates)
+        bits = flexible.vector_bits(self.baseline_bits, speed)
+        capacity = flexible.vector_capacity(self.baseline_capacity, speed)
+        return StageSpec(
+            geometry=Geometry(
+                layout=LayoutCode.PLAIN,
+                scheme=_SCHEMES[self.scheme],
+                slice_bits=bits,
+                hashes=self.hashes,
+            ),
+            capacity=capacity,
+            fill_limit=1.0,
+            target_error=plain_error(bits, self.hashes, capacity),
+            full_by=FullBy.KEYS,
+        )
+
+
+FilterSpec = Fixed | Scalable | Dynamic | Flexible
+_FAMILIES: dict[str, type[FilterSpec]] = {
+    "fixed": Fixed,
+    "scalable": Scalable,
+    "dynamic": Dynamic,
+    "flexible": Flexible,
+}
+
+
+def resolved(spec: FilterSpec) -> FilterSpec:
+    """The same spec with its layout named, as it is written into the catalog."""
+    if isinstance(spec, Flexible) or spec.layout is not None:
+        return spec
+    return replace(spec, layout=default_layout(spec.target_error))
+
+
+def is_same(asked: FilterSpec, existing: FilterSpec) -> bool:
+    """Whether an existing filter is what was asked for; a layout that was not named fits any."""
+    if isinstance(asked, Flexible) or isinstance(existing, Flexible) or asked.layout is not None:
+        return asked == existing
+    return asked == replace(existing, layout=None)
+
+
+def spec_to_dict(spec: FilterSpec) -> dict[str, Any]:
+    """Plain form of a spec, for catalog rows and `--json`."""
+    name = next(name for name, family in _FAMILIES.items() if type(spec) is family)
+    plain = asdict(spec)
+    if isinstance(spec, Flexible):
+        plain["expansion"] = expansion_to_dict(spec.expansion)
+    return {"family": name} | plain
+
+
+def spec_from_dict(plain: abc.Mapping[str, Any]) -> FilterSpec:
+    """Inverse of spec_to_dict. Raises SpecError for anything else."""
+    fields = dict(plain)
+    family = _FAMILIES.get(str(fields.pop("family", None)))
+    if family is None:
+        raise SpecError(f"unknown filter family {plain.get('family')!r}")
+    if isinstance(fields.get("expansion"), dict):
+        fields["expansion"] = expansion_from_dict(fields["expansion"])
+    try:
+        return family(**fields)
+    except TypeError as error:
+        raise SpecError(f"{plain.get('family')}: {error}") from None
+
+
+def promised_error(spec: FilterSpec, stages: abc.Sequence[StageSpec]) -> float:
+    """The error that the family promises for a filter with these stages."""
+    if isinstance(spec, Fixed | Scalable):
+        return spec.target_error
+    return scalable.compound_error([stage.target_error for stage in stages])
+
+
+def _sized(
+    spec: Fixed | Scalable | Dynamic,
+    capacity: int,
+    error: float,
+    *,
+    hashes: int | None = None,
+    margin: float = 0.0,
+    full_by: FullBy = FullBy.FILL,
+) -> StageSpec:
+    layout = _LAYOUTS[spec.layout or default_layout(spec.target_error)]
+    scheme = _SCHEMES[spec.scheme]
+    sizing: Sizing
+    if layout is LayoutCode.BLOCKED:
+        sizing = size_blocked(capacity, error, margin=margin)
+    elif layout is LayoutCode.SLICED:
+        sizing = size_sliced(capacity, error, hashes=hashes, margin=margin)
+    else:
+        sizing = size_plain(capacity, error, hashes=hashes, margin=margin)
+    bits = sizing.slice_bits
+    return StageSpec(
+        geometry=Geometry(
+            layout=layout,
+            scheme=scheme,
+            slice_bits=round_up_power_of_two(bits) if scheme is SchemeCode.H3 else bits,
+            hashes=sizing.hashes,
+        ),
+        capacity=capacity,
+        fill_limit=sizing.fill_limit,
+        target_error=error,
+        full_by=full_by,
+    )
+
+
+def _check_hashing(layout: object, scheme: object, seed: object) -> None:
+    if layout is not None and layout not in _LAYOUTS:
+        raise SpecError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
+    if scheme not in _SCHEMES:
+        raise SpecError(f"scheme must be one of {', '.join(_SCHEMES)}, got {scheme!r}")
+    if type(seed) is not int or not 0 <= seed < 1 << 32:
+        raise SpecError(f"seed must be an int in 0..2^32-1, got {seed!r}")
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool):
+        raise SpecError(f"{name} must be a whole number, got {value!r}")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise SpecError(f"{name} must be a whole number, got {value!r}") from None
+    if not least <= number < 1 << 62:
+        raise SpecError(f"{name} must be in {least}..2^62, got {number}")
+    return number
+
+
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SpecError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def _error(name: str, value: object) -> float:
+    error = _real(name, value)
+    if not LEAST_ERROR <= error < 1.0:
+        raise SpecError(f"{name} must be in [{LEAST_ERROR}, 1), got {value!r}")
+    return error
+
+
+def _set(spec: object, name: str, value: object) -> None:
+    object.__setattr__(spec, name, value)

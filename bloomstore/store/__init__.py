@@ -1,0 +1,11 @@
+"""Stores and filters: the only place where journal, chain and catalog meet.
+
+store.py       Store and `open`                    filter.py      the handle of one filter
+view.py        a filter at one generation          core.py        open files, shared by all parts
+writer.py      plan, journal, bits                 growth.py      new files, tombstones
+checkpoint.py  sync, checksums, seal               recovery.py    what a dead holder or a crash left
+batch.py       one commit for many adds            rebuild.py     a new chain beside the live one
+check.py       everything that is wrong            lock.py        writer lock, words, users
+folder.py      the directory and its disk          notes.py       bytes for plugins
+stats.py       numbers for people                  options.py     how a store is opened
+"""

@@ -1,0 +1,143 @@
+"""A batch: keys collected in memory, acknowledged together at its end.
+
+It belongs to the thread or task that opened it and takes no lock until its end. Inside, that
+owner's lookups and `add` results include the collected keys; nobody else sees them. The end is
+one LMDB transaction over all filters of durability `commit`, then the bits. An exception inside
+discards everything. A nested batch joins the outer one.
+
+A batch of more than MAX_PRINTS_PER_CALL keys commits in parts, each atomic, all acknowledged by
+the end.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import contextlib
+from contextvars import ContextVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import FilterRow
+from bloomstore.filters.chain import Chain
+from bloomstore.store import checkpoint, writer
+from bloomstore.store.core import Core
+from bloomstore.store.view import FilterView
+from bloomstore.store.writer import Part, Prints
+
+
+class Batch:
+    """Keys collected for several filters, by filter number."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, dict[bytes, None]] = {}
+
+    def collect(self, number: int, prints: Prints) -> int:
+        """Takes keys for the filter of this number; returns how many it did not have."""
+        mine = self._keys.setdefault(number, {})
+        before = len(mine)
+        mine.update(dict.fromkeys(as_bytes(prints)))
+        return len(mine) - before
+
+    def find(self, number: int, prints: Prints) -> NDArray[np.bool_]:
+        """Which of these keys were collected for this filter."""
+        mine = self._keys.get(number)
+        if not mine:
+            return np.zeros(len(prints), np.bool_)
+        return np.fromiter((one in mine for one in as_bytes(prints)), np.bool_, len(prints))
+
+    def parts(self) -> abc.Iterator[dict[int, Prints]]:
+        """What was collected, by filter number, in parts that one transaction can take."""
+        part: dict[int, Prints] = {}
+        room = kernels.MAX_PRINTS_PER_CALL
+        for number, mine in self._keys.items():
+            prints = np.frombuffer(b"".join(mine), dtype=np.uint64).reshape(-1, 2)
+            while len(prints):
+                part[number] = prints[:room]
+                prints = prints[room:]
+                room -= len(part[number])
+                if not room:
+                    yield part
+                    part, room = {}, kernels.MAX_PRINTS_PER_CALL
+        if part:
+            yield part
+
+
+def as_bytes(prints: Prints) -> list[bytes]:
+    """Fingerprints as 16-byte strings."""
+    packed = np.ascontiguousarray(prints).tobytes()
+    return [packed[at : at + 16] for at in range(0, len(packed), 16)]
+
+
+def add_together(core: Core, wanted: abc.Sequence[tuple[FilterView, Prints]]) -> None:
+    """Adds keys to several filters with one durable commit. Called under the writer lock."""
+    parts: list[Part] = []
+    full: list[tuple[FilterRow, Chain]] = []
+    at_once: list[tuple[FilterView, Prints]] = []
+    for view, prints in wanted:
+        if view.row.durability == "process":
+            at_once.append((view, prints))
+            continue
+        _plan_chain(core, view.row, view.live, prints, parts, full)
+        if view.coming is not None:
+            _plan_chain(core, writer.coming_row(view.row), view.coming, prints, parts, full)
+    if parts:
+        writer.write(core, parts)
+    for row, chain in full:
+        checkpoint.seal(core, row, chain.newest.row)
+    for view, prints in at_once:
+        writer.add(core, view, prints)
+    if parts:
+        checkpoint.if_due(core, parts[-1].stage)
+
+
+def _plan_chain(
+    core: Core,
+    row: FilterRow,
+    chain: Chain,
+    prints: Prints,
+    parts: list[Part],
+    full: list[tuple[FilterRow, Chain]],
+) -> None:
+    """Plans all keys of one chain, publishing new stages as they are needed; nothing is set yet."""
+    prints = prints[~chain.find_in_older(prints)]
+    while len(prints):
+        taken = 0
+        if writer.has_room(chain):
+            part, taken = writer.plan(core, chain.newest, prints)
+            if part is not None:
+                parts.append(part)
+        if taken == len(prints):
+            return
+        prints = prints[taken:]
+        grown = writer.publish_next(core, row, chain)
+        if writer.has_room(chain):
+            full.append((row, chain))
+        chain = grown
+        prints = prints[~chain.find_in_older(prints)]
+
+
+class Batches:
+    """The batches that are open on a store: at most one per thread or task."""
+
+    def __init__(self) -> None:
+        self._mine: ContextVar[Batch | None] = ContextVar("batch", default=None)
+        self.open = 0
+
+    @property
+    def mine(self) -> Batch | None:
+        """The batch that this thread or task has opened."""
+        return self._mine.get() if self.open else None
+
+    @contextlib.contextmanager
+    def begin(self) -> abc.Iterator[Batch]:
+        """Opens a batch for this thread or task."""
+        batch = Batch()
+        token = self._mine.set(batch)
+        self.open += 1
+        try:
+            yield batch
+        finally:
+            self._mine.reset(token)
+            self.open -= 1

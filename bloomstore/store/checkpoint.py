@@ -1,0 +1,137 @@
+"""Checkpoint and seal: bits to the device, checksums and counts to the catalog, journal rows out.
+
+Order (each step durable before the next):
+  1. store all journalled bits again, unconditionally: a failed writeback may have marked their
+     pages clean;
+  2. msync, then fsync through a descriptor that was open before the stores;
+  3. one commit: block checksums, counts, delete the rows, clear `dirty`.
+A crash in between repeats the work. An error of a sync poisons the stage for every process: it is
+never tried again (the kernel may have dropped the pages), and its journal rows stay.
+
+Everything here runs under the writer lock.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.crash import crash_point
+from bloomstore.errors import StoreFailed
+from bloomstore.hashing.addresses import bit_addresses
+from bloomstore.segment.blocks import block_checksums
+from bloomstore.segment.header import BLOCK_BYTES
+from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
+from bloomstore.spec.geometry import Geometry
+from bloomstore.store.core import Core
+
+# A journal this long is replayed in well under a second at the next open.
+JOURNAL_BYTES = 8 << 20
+
+
+def if_due(core: Core, stage: StageRow) -> None:
+    """Checkpoints a store whose journal has grown long, after the add was acknowledged."""
+    limit = max(JOURNAL_BYTES, stage.spec.geometry.vector_bytes // 4)
+    with core.catalog.read() as view:
+        due = view.journal_bytes() > limit
+    if due:
+        every_filter(core)
+
+
+def every_filter(core: Core) -> None:
+    """Checkpoints every stage that changed since its last checkpoint."""
+    core.catalog.forget_dead_readers()
+    with core.catalog.read() as view:
+        filters = [(row, view.stage_rows(row.number)) for row in view.filter_rows()]
+        journal = _by_segment(view.journal())
+    for row, stages in filters:
+        is_dirty = row.dirty_boot is not None
+        for stage in stages:
+            if not stage.sealed and (is_dirty or stage.number in journal):
+                _one_stage(core, stage, journal.get(stage.number, []), is_dirty=is_dirty)
+        if is_dirty:
+            with core.catalog.write() as change:
+                change.update_filter(row.name, dirty_boot=None)
+
+
+def seal(core: Core, row: FilterRow, stage: StageRow) -> None:
+    """Makes a full stage immutable; its successor was published before."""
+    with core.catalog.read() as view:
+        entries = _by_segment(view.journal()).get(stage.number, [])
+        current = view.stage_row(stage.filter_number, stage.chain, stage.stage)
+    if current is not None:
+        is_dirty = row.durability == "process"
+        _one_stage(core, current, entries, is_dirty=is_dirty, sealed=True)
+
+
+def _by_segment(entries: abc.Iterable[JournalRow]) -> dict[int, list[JournalRow]]:
+    found: dict[int, list[JournalRow]] = {}
+    for entry in entries:
+        found.setdefault(entry.number, []).append(entry)
+    return found
+
+
+def _one_stage(
+    core: Core,
+    stage: StageRow,
+    entries: list[JournalRow],
+    *,
+    is_dirty: bool,
+    sealed: bool = False,
+) -> None:
+    """Checkpoints one stage. Raises StoreFailed and poisons the stage when a sync fails."""
+    segment = core.stage(stage).segment
+    if segment is None or stage.poisoned is not None:
+        return  # its rows stay in the journal until it is recovered or rebuilt
+    for entry in entries:
+        kernels.apply(segment.vector, stage.spec.geometry, entry.prints)
+    crash_point("checkpoint: rows applied again")
+    try:
+        segment.sync()
+    except OSError as error:
+        _poison(core, stage, f"a sync failed: {error.strerror}")
+        raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
+    if is_dirty:
+        counts = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]
+    else:
+        counts = (
+            (entries[-1].set_bits, entries[-1].keys) if entries else (stage.set_bits, stage.keys)
+        )
+    with core.catalog.write() as change:
+        checksums = change.checksums(stage.number, segment.header.blocks)
+        blocks = None if is_dirty else touched_blocks(stage.spec.geometry, entries)
+        change.put_checksums(stage.number, _renewed(segment, checksums, blocks))
+        change.update_stage(stage, set_bits=counts[0], keys=counts[1], sealed=sealed)
+        change.delete_journal(entry.sequence for entry in entries)
+    crash_point("seal: marked" if sealed else "checkpoint: catalog committed")
+
+
+def touched_blocks(geometry: Geometry, entries: list[JournalRow]) -> list[int]:
+    """Blocks in which these rows set bits."""
+    bits = np.uint64(8 * BLOCK_BYTES)
+    found: set[int] = set()
+    for entry in entries:
+        for j in range(geometry.hashes):
+            found.update(np.unique(bit_addresses(geometry, entry.prints, j) // bits).tolist())
+    return sorted(found)
+
+
+def _renewed(
+    segment: Segment, checksums: NDArray[np.uint32] | None, blocks: list[int] | None
+) -> NDArray[np.uint32]:
+    """Checksums of the whole vector, computed again for these blocks, or for all."""
+    if checksums is None or blocks is None:
+        return block_checksums(segment.header, segment.vector, range(segment.header.blocks))
+    renewed = checksums.copy()
+    renewed[blocks] = block_checksums(segment.header, segment.vector, blocks)
+    return renewed
+
+
+def _poison(core: Core, stage: StageRow, reason: str) -> None:
+    with core.change() as change:
+        change.update_stage(stage, poisoned=reason)
+        change.raise_generation()

@@ -1,0 +1,197 @@
+"""The handle of one filter: ask, add, look at it.
+
+Reading takes no lock: the generation word is compared once per call, and only when it moved is
+the catalog read again. A filter whose "no" cannot be believed answers "maybe" to everything;
+`state` says why. Handles are safe in several threads and after a fork; they raise StoreClosed
+once their store is closed and FilterNotFound once their filter is dropped.
+
+Not here: the order of writing (writer.py), single lookups on the fast path (kernels.OneKey).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import uuid
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.catalog.rows import Durability
+from bloomstore.filters.estimate import Estimate
+from bloomstore.kernels.one_key import NEVER, OneKey
+from bloomstore.keys import Key, fingerprint, fingerprint_chunks
+from bloomstore.spec.families import FilterSpec
+from bloomstore.store import writer
+from bloomstore.store.core import Core
+from bloomstore.store.lock import GENERATION
+from bloomstore.store.stats import FilterStats, count_of, stats_of
+from bloomstore.store.view import (
+    READING_ERRORS,
+    FilterState,
+    FilterView,
+    StateName,
+    load_view,
+)
+
+if TYPE_CHECKING:
+    from bloomstore.store.store import Store
+
+# Chunks of a large batch: enough for one commit to be a small part of the cost.
+CHUNK_KEYS = 65536
+
+
+class Filter(OneKey):
+    """One filter of a store.
+
+    seen = store["seen"]
+    seen.add("alice")          # True if it was not reported before
+    "alice" in seen            # False is certain
+    """
+
+    def __init__(self, store: Store, view: FilterView) -> None:
+        super().__init__(view.row.spec.seed)
+        self._store = store
+        self._number = view.row.number
+        self.name = view.row.name
+        self._view = view
+        self._use(store.core, view)
+
+    @property
+    def spec(self) -> FilterSpec:
+        """The family and its parameters."""
+        return self._current().row.spec
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledged key survives: "commit" everything, "process" the process."""
+        return self._current().row.durability
+
+    @property
+    def state(self) -> FilterState:
+        """Whether a "no" is certain, and if not, why."""
+        return self._current().state
+
+    def may_contain_many(self, keys: abc.Iterable[Key]) -> NDArray[np.bool_]:
+        """Which of the keys may have been added, in order. False is certain.
+
+        Takes lists, generators, numpy integer and string arrays, Arrow arrays, pandas and polars
+        series.
+        """
+        self._current()
+        chunks = fingerprint_chunks(keys, self._seed, CHUNK_KEYS)
+        found = [self._find(prints) for prints in chunks]
+        return np.concatenate(found) if found else np.zeros(0, np.bool_)
+
+    def add(self, key: Key) -> bool:
+        """Adds a key; True if the filter did not report it before.
+
+        When this returns, every later lookup in every process finds the key, and so does a
+        reopened store, to the degree that the filter's durability promises.
+        """
+        one = np.frombuffer(fingerprint(key, self._seed), dtype="<u8").reshape(1, 2)
+        return self._add(one.astype(np.uint64, copy=False)) == 1
+
+    def add_many(self, keys: abc.Iterable[Key]) -> int:
+        """Adds keys and returns how many the filter did not report before.
+
+        Takes what may_contain_many takes. Large inputs are added in chunks, each durable by
+        itself: when an error ends the call, keys of earlier chunks stay added.
+        """
+        self._current()
+        chunks = fingerprint_chunks(keys, self._seed, CHUNK_KEYS)
+        return sum(self._add(prints) for prints in chunks)
+
+    def stats(self) -> FilterStats:
+        """Keys, stages, bits, fill, errors, state."""
+        return stats_of(self._store.core, self._current())
+
+    def estimate_count(self) -> Estimate:
+        """How many different keys were added, estimated from the bits."""
+        return count_of(self._store.core, self._current())
+
+    def fence(self, reason: str) -> str:
+        """Makes every lookup in every process answer "maybe" until `unfence(token)`.
+
+        Kept in the catalog: a fence survives crashes and restarts.
+        """
+        token = uuid.uuid4().hex
+        with self._store.changing("fence") as core:
+            self._current()  # raises when the filter was dropped
+            with core.change() as change:
+                row = change.update_filter(self.name)
+                change.update_filter(self.name, fences=row.fences | {token: reason})
+                change.raise_generation()
+        return token
+
+    def unfence(self, token: str) -> None:
+        """Takes one fence away; an unknown token is no error (it may have been taken before)."""
+        with self._store.changing("unfence") as core:
+            self._current()
+            with core.change() as change:
+                row = change.update_filter(self.name)
+                left = {known: why for known, why in row.fences.items() if known != token}
+                change.update_filter(self.name, fences=left)
+                change.raise_generation()
+
+    def _contains_slowly(self, key: Key) -> bool:
+        one = np.frombuffer(fingerprint(key, self._seed), dtype="<u8").reshape(1, 2)
+        return bool(self._find(one.astype(np.uint64, copy=False))[0])
+
+    def _find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        view = self._current()
+        if not view.state.is_sound:
+            return np.ones(len(prints), np.bool_)
+        found = view.live.find(prints)
+        batch = self._store.batches.mine
+        return found if batch is None else found | batch.find(self._number, prints)
+
+    def _add(self, prints: NDArray[np.uint64]) -> int:
+        self._store.require_writable()
+        batch = self._store.batches.mine
+        view = self._current()
+        if batch is not None:
+            fresh = prints[~(view.live.find(prints) | batch.find(self._number, prints))]
+            return batch.collect(self._number, fresh if view.state.is_sound else prints)
+        # A key that every chain of a sound filter reports was made durable with its bits.
+        if view.state.is_sound and view.coming is None:
+            prints = prints[~view.live.find(prints)]
+        if not len(prints):
+            return 0
+        core = self._store.core
+        with writer.writing(core):
+            return writer.add(core, self._current(), prints)
+
+    def _current(self) -> FilterView:
+        """The view of this moment; reloaded when the generation moved."""
+        core = self._store.core
+        view = self._view
+        if core.words[GENERATION] == view.generation and core is self._core:
+            return view
+        try:
+            view = load_view(core, self.name, self._number)
+        except READING_ERRORS as error:
+            state = FilterState(StateName.DAMAGED, str(error))
+            return FilterView(NEVER, view.row, view.live, view.coming, state)
+        self._use(core, view)
+        return view
+
+    def _use(self, core: Core, view: FilterView) -> None:
+        """Makes the view the one that is asked, on the fast path too if its "no" is certain."""
+        with self._store.views:
+            self._core = core
+            self._view = view
+            self._point_at(core.words, view.live.vectors, view.live.geometries)
+            self._resume()
+
+    def _resume(self) -> None:
+        """Lets single lookups take the fast path again, if they may. Holds the views lock."""
+        may = self._view.state.is_sound and not self._store.batches.open
+        self._fast_generation = self._view.generation if may else NEVER
+
+    def _pause(self) -> None:
+        """Sends every single lookup through the slow path: closed, forked, or a batch is open."""
+        self._fast_generation = NEVER
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.name!r} in {self._store.path}>"

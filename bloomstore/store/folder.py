@@ -1,0 +1,127 @@
+"""The folder of a store: where its parts are, making a new one, and whether the disk will do.
+
+    store/
+      catalog/     the LMDB environment
+      lock         the writer lock and a page of words
+      users        held by everybody who has the store open
+      segments/    one file per stage
+
+Invariants
+  1. A new store becomes one when its catalog is renamed into place, last: a crash before leaves a
+     folder that the next `open` finishes.
+  2. Only an empty folder, or one with an unfinished store, becomes a store. Nothing of anybody
+     else's is ever touched.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+import warnings
+from pathlib import Path
+
+from bloomstore.catalog.catalog import make_catalog
+from bloomstore.crash import crash_point
+from bloomstore.errors import (
+    NotAStore,
+    StoreNotFound,
+    UnsupportedFilesystem,
+    UnsupportedPlatform,
+)
+from bloomstore.segment.mapping import sync_directory
+from bloomstore.store.lock import make_lock_files
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "lustre"}
+_VOLATILE = {"tmpfs", "ramfs"}
+_OURS = {"lock", "users", "segments"}
+
+
+class Folder:
+    """Paths of one store."""
+
+    __slots__ = ("catalog", "lock", "path", "segments", "users")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.catalog = path / "catalog"
+        self.lock = path / "lock"
+        self.users = path / "users"
+        self.segments = path / "segments"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether a finished store is here."""
+        return self.catalog.is_dir()
+
+    def make(self) -> None:
+        """Makes a new store here, or finishes one that a crash left unfinished."""
+        if self.path.exists() and not self.path.is_dir():
+            raise NotAStore(self.path, "it is a file")
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        foreign = sorted(
+            entry.name
+            for entry in self.path.iterdir()
+            if entry.name not in _OURS and not entry.name.startswith("catalog.new.")
+        )
+        if foreign:
+            raise NotAStore(self.path, f"the folder is not empty, it has {foreign[0]!r}")
+        sync_directory(self.path.absolute().parent)
+        crash_point("create store: folder made")
+        self.segments.mkdir(mode=0o700, exist_ok=True)
+        make_lock_files(self.path)
+        sync_directory(self.path)
+        crash_point("create store: segments folder made")
+        make_catalog(self.catalog, uuid.uuid4().bytes, time.time())
+        crash_point("create store: catalog in place")
+
+    def require(self) -> None:
+        """Raises unless a finished store is here."""
+        if not self.path.exists():
+            raise StoreNotFound(self.path)
+        if not self.path.is_dir():
+            raise NotAStore(self.path, "it is a file")
+        if not self.is_store:
+            raise NotAStore(self.path, "it has no catalog")
+        if not self.segments.is_dir():
+            raise NotAStore(self.path, "its segments folder is missing")
+
+
+def check_platform(path: Path, *, unsafe_filesystem: bool) -> None:
+    """Raises where the promise cannot be kept; warns where it ends with the machine's uptime."""
+    if sys.platform == "win32":
+        raise UnsupportedPlatform("Windows is not supported by this version")
+    kind = _filesystem(path)
+    if kind in _NETWORK and not unsafe_filesystem:
+        raise UnsupportedFilesystem(
+            f"{path} is on {kind}: locks and memory maps are not shared between hosts;"
+            " unsafe_filesystem=True opens it all the same"
+        )
+    if kind in _VOLATILE:
+        warnings.warn(f"{path} is on {kind}: nothing survives a reboot", stacklevel=4)
+
+
+def _filesystem(path: Path) -> str:
+    """Type of the file system that holds the path, or '' where it cannot be known."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    target = os.path.realpath(path)
+    best, kind = "", ""
+    for line in lines.splitlines():
+        fields = line.split(" ")
+        mount = fields[1].encode().decode("unicode_escape")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, fields[2]
+    return kind
+
+
+def boot_id() -> str:
+    """Names the present boot of the machine; a new one means memory was lost."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return f"started {int(time.time() - time.monotonic())}"

@@ -1,0 +1,128 @@
+"""New files: tombstone, file, publication, generation. And the end of a stage: its seal.
+
+Order of every new file (a crash between any two steps leaves nothing that is not either a stage
+or named by a tombstone):
+  1. commit a tombstone that names the coming file and takes its number;
+  2. create it with all its space, sync it and its folder, holding a lock on the file itself;
+  3. one commit: stage row and checksums in, tombstone out, generation raised;
+  4. set the generation word.
+Everything here is called by the holder of the writer lock.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import fcntl
+import os
+import time
+from dataclasses import replace
+
+from bloomstore.catalog.catalog import CatalogChange
+from bloomstore.catalog.rows import FilterRow, StageRow
+from bloomstore.crash import crash_point
+from bloomstore.errors import StoreFailed
+from bloomstore.segment.blocks import zero_checksums
+from bloomstore.segment.mapping import sync_directory
+from bloomstore.segment.segment import make_segment
+from bloomstore.spec.stage import StageSpec
+from bloomstore.store.core import Core
+from bloomstore.store.lock import try_flock
+
+
+def new_stage(
+    core: Core,
+    row: FilterRow,
+    chain: int,
+    stage: int,
+    spec: StageSpec,
+    also: abc.Callable[[CatalogChange], None] | None = None,
+) -> StageRow:
+    """Makes a stage and publishes it, with whatever else belongs into the same commit."""
+    now = time.time()
+    with core.catalog.write() as change:
+        stage_row = StageRow(
+            filter_number=row.number,
+            chain=chain,
+            stage=stage,
+            number=change.take_number(),
+            seed=row.spec.seed,
+            spec=spec,
+            opened_at=now,
+        )
+        header = stage_row.header(core.store_id)
+        change.put_tombstone(stage_row.number, header.file_name, "unfinished")
+    crash_point("new file: tombstone committed")
+    try:
+        descriptor = make_segment(core.folder.segments, header)
+    except OSError as error:
+        with core.catalog.write() as change:
+            change.delete_tombstone(stage_row.number)
+        raise StoreFailed(
+            f"{core.folder.segments / header.file_name}: cannot make a file of"
+            f" {header.file_bytes} bytes: {error.strerror}"
+        ) from error
+    try:
+        with core.change() as change:
+            change.put_stage(stage_row)
+            change.put_checksums(stage_row.number, zero_checksums(header))
+            change.delete_tombstone(stage_row.number)
+            if also is not None:
+                also(change)
+            change.raise_generation()
+    finally:
+        os.close(descriptor)
+    core.counts[stage_row.number] = (0, 0)
+    return stage_row
+
+
+def next_stage(core: Core, row: FilterRow, stages: list[StageRow]) -> StageRow | None:
+    """Grows a chain by one stage; None when the family does not grow."""
+    full = replace(stages[-1], filled_at=time.time())
+    rates = [arrival_rate(stage) for stage in [*stages[:-1], full]]
+    spec = row.spec.stage(len(stages), rates)
+    if spec is None:
+        return None
+
+    def note_the_time(change: CatalogChange) -> None:
+        change.update_stage(full, filled_at=full.filled_at)
+
+    return new_stage(core, row, full.chain, len(stages), spec, note_the_time)
+
+
+def arrival_rate(stage: StageRow) -> float:
+    """Keys per second over the time the stage was open; at least a microsecond is assumed."""
+    filled_at = stage.filled_at if stage.filled_at is not None else time.time()
+    return stage.spec.capacity / max(filled_at - stage.opened_at, 1e-6)
+
+
+def bury(core: Core) -> None:
+    """Unlinks every tombstoned file that nobody is making, then removes the tombstones."""
+    with core.catalog.read() as view:
+        tombstones = view.tombstones()
+    gone = [number for number, name in tombstones.items() if _unlink(core, name)]
+    if gone:
+        sync_directory(core.folder.segments)
+        crash_point("drop: file unlinked")
+        with core.catalog.write() as change:
+            for number in gone:
+                change.delete_tombstone(number)
+        crash_point("drop: tombstones removed")
+
+
+def _unlink(core: Core, name: str) -> bool:
+    if "/" in name or not name.endswith(".seg"):
+        return False  # only a damaged or hostile row says so; `check` reports it
+    path = core.folder.segments / name
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        if not try_flock(descriptor, fcntl.LOCK_EX):
+            return False
+        path.unlink()
+        return True
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,57 @@
+"""A small mapping of checked bytes in the catalog, for plugins: names to values, durable.
+
+Every change is one durable commit. Values are checked when they are read: a damaged one raises
+DamagedRow, it is never returned.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+from typing import TYPE_CHECKING
+
+from bloomstore.errors import SpecError
+
+if TYPE_CHECKING:
+    from bloomstore.store.store import Store
+
+MAX_NAME_BYTES = 480  # an LMDB key has at most 511
+
+
+class Notes(abc.MutableMapping[str, bytes]):
+    """store.notes["plugin/position"] = b"42"."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getitem__(self, name: str) -> bytes:
+        with self._store.core.catalog.read() as view:
+            value = view.note(_key(name))
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __setitem__(self, name: str, value: bytes) -> None:
+        if not isinstance(value, bytes):
+            raise SpecError(f"a note's value is bytes, got {type(value).__name__}")
+        with self._store.changing("a note") as core, core.change() as change:
+            change.put_note(_key(name), value)
+
+    def __delitem__(self, name: str) -> None:
+        with self._store.changing("a note") as core, core.change() as change:
+            if change.note(_key(name)) is None:
+                raise KeyError(name)
+            change.delete_note(_key(name))
+
+    def __iter__(self) -> abc.Iterator[str]:
+        with self._store.core.catalog.read() as view:
+            return iter([key.decode() for key in view.note_keys()])
+
+    def __len__(self) -> int:
+        with self._store.core.catalog.read() as view:
+            return len(view.note_keys())
+
+
+def _key(name: str) -> bytes:
+    if not isinstance(name, str) or not 1 <= len(key := name.encode()) <= MAX_NAME_BYTES:
+        raise SpecError(f"a note's name is a str of 1..{MAX_NAME_BYTES} bytes, got {name!r}")
+    return key

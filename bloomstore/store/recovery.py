@@ -1,0 +1,90 @@
+"""Finishing what others left: journal rows that are not applied, words that are not set.
+
+Whoever takes the writer lock calls `finish` first: a holder that died between its commit and its
+bits left acknowledged or nearly acknowledged rows, and running readers would say "no" for ever.
+Whoever opens a store that nobody else has open calls `recover`: words of another boot mean
+nothing, and pages may have been lost with the machine, so every row is stored again.
+
+Replay is idempotent and only sets bits: running it twice, or half, or beside readers, is safe.
+Nothing is deleted here; rows go at the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import FilterRow, JournalRow
+from bloomstore.crash import crash_point
+from bloomstore.segment.segment import WORD_SET_BITS
+from bloomstore.store.core import Core
+from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
+
+
+def finish(core: Core) -> None:
+    """Makes words and bits what the catalog says. Called under the writer lock."""
+    with core.catalog.read() as view:
+        counters = view.counters()
+        behind = core.words[APPLIED] < counters.sequence
+        rows = list(view.journal(after=core.words[APPLIED])) if behind else []
+    if core.words[GENERATION] != counters.generation:
+        core.words[GENERATION] = counters.generation
+    if behind:
+        replay(core, rows)
+        core.words[APPLIED] = counters.sequence
+    if core.words[APPLYING]:
+        _recount(core, core.words[APPLYING])
+        core.words[APPLYING] = 0
+
+
+def recover(core: Core) -> None:
+    """Applies the whole journal and sets all words. Called under the writer lock, when alone."""
+    with core.catalog.read() as view:
+        counters = view.counters()
+        rows = list(view.journal())
+        lost = [row for row in view.filter_rows() if row.dirty_boot not in (None, core.boot)]
+    core.words[GENERATION] = counters.generation
+    crash_point("recovery: words set")
+    replay(core, rows)
+    core.words[APPLIED] = counters.sequence
+    if core.words[APPLYING]:
+        _recount(core, core.words[APPLYING])
+        core.words[APPLYING] = 0
+    for row in lost:
+        _doubt_lost_keys(core, row)
+    crash_point("recovery: done")
+
+
+def replay(core: Core, rows: abc.Iterable[JournalRow]) -> None:
+    """Sets all bits of these rows, unconditionally. Stages that are gone or damaged are passed."""
+    for row in rows:
+        with core.catalog.read() as view:
+            stage_row = view.stage_row(row.filter_number, row.chain, row.stage)
+        if stage_row is None or stage_row.number != row.number or stage_row.sealed:
+            continue
+        segment = core.stage(stage_row).segment
+        if segment is not None:
+            kernels.apply(segment.vector, stage_row.spec.geometry, row.prints)
+            crash_point("recovery: row applied")
+
+
+def _recount(core: Core, number: int) -> None:
+    """A `process` add died between its bits and its counts: count the bits."""
+    with core.catalog.read() as view:
+        for row in view.filter_rows():
+            for stage_row in view.stage_rows(row.number):
+                if stage_row.number == number and not stage_row.sealed:
+                    segment = core.stage(stage_row).segment
+                    if segment is not None:
+                        segment.words[WORD_SET_BITS] = kernels.count_bits(segment.vector)
+
+
+def _doubt_lost_keys(core: Core, row: FilterRow) -> None:
+    """Keys of durability `process` went with the machine: the stages they were in say "maybe"."""
+    reason = "the machine went down before the last keys were written; rebuild the filter"
+    with core.change() as change:
+        for stage_row in change.stage_rows(row.number):
+            if not stage_row.sealed:
+                change.update_stage(stage_row, poisoned=reason)
+        change.update_filter(row.name, dirty_boot=None)
+        change.raise_generation()

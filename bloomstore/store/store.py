@@ -1,0 +1,436 @@
+"""The store: a directory of filters that several processes use at once.
+
+    with bloomstore.open("filters/") as store:
+        seen = store.create("seen", Scalable(target_error=1e-3))
+        seen.add("alice")
+
+One Store object per path and process: a second `open` of the same path returns the same object,
+and it closes with the last of them. Any number of processes may have a store open; one of them
+writes at a time. Threads may share everything. A forked child reopens by itself at its first use.
+
+Not here: the handle of one filter (filter.py), the order of writing (writer.py, growth.py,
+checkpoint.py), what a crash leaves (recovery.py).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bloomstore.catalog.catalog import CatalogChange
+from bloomstore.catalog.rows import Durability, FilterRow
+from bloomstore.errors import (
+    BatchError,
+    FilterExists,
+    FilterNotFound,
+    SpecError,
+    StoreClosed,
+    StoreFailed,
+    StoreLocked,
+    StoreNotFound,
+    StoreReadOnly,
+)
+from bloomstore.spec.families import FilterSpec, is_same, resolved
+from bloomstore.store import checkpoint, growth, rebuild, recovery, writer
+from bloomstore.store.batch import Batches, add_together
+from bloomstore.store.check import check_store
+from bloomstore.store.core import Core
+from bloomstore.store.filter import Filter
+from bloomstore.store.folder import Folder, check_platform
+from bloomstore.store.lock import APPLIED
+from bloomstore.store.notes import Notes
+from bloomstore.store.options import StoreOptions, check_durability
+from bloomstore.store.problem import Problem
+from bloomstore.store.view import load_view
+
+MAX_NAME_BYTES = 400  # an LMDB key has at most 511
+
+
+class Store:
+    """An open store. Made by `bloomstore.open`."""
+
+    def __init__(self, folder: Folder, options: StoreOptions) -> None:
+        self.path = folder.path
+        self.options = options
+        self.users = 1  # how many `open` calls share this object
+        # Protects which view each handle asks and whether it may ask fast; innermost of all locks.
+        self.views = threading.RLock()
+        self.batches = Batches()
+        self._filters: dict[str, Filter] = {}
+        self._core: Core | None = _open_core(folder, options)
+
+    @property
+    def core(self) -> Core:
+        """The open files, reopened in a forked child. Raises StoreClosed."""
+        core = self._core
+        if core is None:
+            raise StoreClosed(f"the store at {self.path} is closed")
+        if core.process != os.getpid():
+            core = self._reopen(core)
+        return core
+
+    def create(
+        self, name: str, spec: FilterSpec, *, durability: Durability | None = None
+    ) -> Filter:
+        """Makes a new, empty filter. Raises FilterExists."""
+        _check_name(name)
+        spec = resolved(_check_spec(spec))
+        durability = self.options.durability if durability is None else durability
+        check_durability(durability)
+        first = spec.stage(0, ())
+        assert first is not None
+        with self.changing("create") as core:
+            with core.catalog.write() as change:
+                if change.filter_row(name) is not None:
+                    raise FilterExists(name)
+                number = change.take_number()
+            row = FilterRow(
+                name=name,
+                number=number,
+                spec=spec,
+                durability=durability,
+                created_at=time.time(),
+            )
+
+            def announce(change: CatalogChange) -> None:
+                change.put_filter(row)
+
+            growth.new_stage(core, row, 0, 0, first, announce)
+        return self[name]
+
+    def ensure(
+        self, name: str, spec: FilterSpec, *, durability: Durability | None = None
+    ) -> Filter:
+        """The filter of this name, made if it is missing. Raises SpecError if it is another."""
+        try:
+            existing = self[name]
+        except FilterNotFound:
+            with contextlib.suppress(FilterExists):  # another process was faster
+                return self.create(name, spec, durability=durability)
+            existing = self[name]
+        if not is_same(_check_spec(spec), existing.spec):
+            raise SpecError(f"filter {name!r} exists as {existing.spec}, asked for {spec}")
+        if durability is not None and durability != existing.durability:
+            raise SpecError(
+                f"filter {name!r} exists with durability {existing.durability!r},"
+                f" asked for {durability!r}"
+            )
+        return existing
+
+    def __getitem__(self, name: str) -> Filter:
+        _check_name(name)
+        core = self.core
+        known = self._filters.get(name)
+        if known is not None:
+            try:
+                known.state  # noqa: B018  reloads the view if the generation moved
+            except FilterNotFound:
+                self._filters.pop(name, None)
+            else:
+                return known
+        found = Filter(self, load_view(core, name))
+        with self.views:
+            return self._filters.setdefault(name, found)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        with self.core.catalog.read() as view:
+            return name in view.filter_names()
+
+    def __iter__(self) -> abc.Iterator[str]:
+        with self.core.catalog.read() as view:
+            return iter(view.filter_names())
+
+    def __len__(self) -> int:
+        with self.core.catalog.read() as view:
+            return len(view.filter_names())
+
+    def drop(self, name: str) -> None:
+        """Removes a filter and its files. Its handles raise FilterNotFound from then on."""
+        _check_name(name)
+        with self.changing("drop") as core:
+            with core.change() as change:
+                row = change.filter_row(name)
+                if row is None:
+                    raise FilterNotFound(name)
+                for chain in {stage.chain for stage in change.stage_rows(row.number)}:
+                    rebuild.bury_chain(change, core, row.number, chain)
+                change.delete_filter(name)
+                change.raise_generation()
+            growth.bury(core)
+        self._filters.pop(name, None)
+
+    @contextlib.contextmanager
+    def batch(self) -> abc.Iterator[None]:
+        """One durable commit for every key added inside, in any filter of this store.
+
+        Belongs to the thread or task that opened it; an exception discards all of it. More than
+        65 536 keys are committed in parts, each atomic.
+        """
+        self.require_writable()
+        if self.batches.mine is not None:
+            yield
+            return
+        try:
+            with self.batches.begin() as batch:
+                self._pause_handles()
+                yield
+                self._finish_batch(list(batch.parts()))
+        finally:
+            self._resume_handles()
+
+    @contextlib.contextmanager
+    def rebuild(self, name: str, spec: FilterSpec | None = None) -> abc.Iterator[rebuild.Rebuild]:
+        """A new chain for this filter; without `switch` nothing changes. See store/rebuild.py."""
+        coming = rebuild.begin(self, name, None if spec is None else _check_spec(spec))
+        try:
+            yield coming
+        finally:
+            if not coming.is_switched:
+                coming.discard()
+
+    def checkpoint(self) -> None:
+        """Writes all bits to their segments and empties the journal."""
+        with self.changing("checkpoint") as core:
+            checkpoint.every_filter(core)
+
+    def check(self, only: str | None = None) -> abc.Iterator[Problem]:
+        """Reads everything and yields every problem; `only` names one filter. Changes nothing."""
+        return check_store(self.core, only)
+
+    @property
+    def notes(self) -> Notes:
+        """A small durable mapping of names to bytes, for plugins."""
+        return Notes(self)
+
+    def close(self) -> None:
+        """Checkpoints what this store may write, and closes it. Closing twice is no error."""
+        with _registry_lock:
+            core = self._core
+            if core is None:
+                return
+            self.users -= 1
+            if self.users:
+                return
+            _registry.pop(_identity(core.folder.path), None)
+            try:
+                if not self.options.read_only and core.process == os.getpid():
+                    self._checkpoint_at_close(core)
+            finally:
+                self._core = None
+                self._pause_handles()
+                self._filters.clear()
+                core.close()
+
+    def _checkpoint_at_close(self, core: Core) -> None:
+        """Another process may go on writing; then the last one to close does it."""
+        with core.catalog.read() as view:
+            if not view.journal_rows() and all(
+                row.dirty_boot is None for row in view.filter_rows()
+            ):
+                return
+        with contextlib.suppress(StoreLocked), writer.writing(core):
+            checkpoint.every_filter(core)
+
+    def require_writable(self) -> None:
+        """Raises StoreClosed or StoreReadOnly."""
+        if self.core.options.read_only:
+            raise StoreReadOnly(f"{self.path} was opened read-only")
+
+    @contextlib.contextmanager
+    def changing(self, what: str) -> abc.Iterator[Core]:
+        """The writer lock, for operations that cannot be part of a batch."""
+        self.require_writable()
+        if self.batches.mine is not None:
+            raise BatchError(f"{what} cannot be part of a batch")
+        core = self.core
+        with writer.writing(core):
+            yield core
+
+    def _finish_batch(self, parts: list[dict[int, writer.Prints]]) -> None:
+        core = self.core
+        for part in parts:
+            with writer.writing(core):
+                with core.catalog.read() as view:
+                    names = {row.number: row.name for row in view.filter_rows()}
+                missing = [number for number in part if number not in names]
+                if missing:
+                    raise FilterNotFound(f"number {missing[0]}, dropped during the batch")
+                wanted = [
+                    (load_view(core, names[number], number), prints)
+                    for number, prints in part.items()
+                ]
+                add_together(core, wanted)
+
+    def _pause_handles(self) -> None:
+        with self.views:
+            for handle in self._filters.values():
+                handle._pause()
+
+    def _resume_handles(self) -> None:
+        with self.views:
+            for handle in self._filters.values():
+                handle._resume()
+
+    def _reopen(self, old: Core) -> Core:
+        """In a forked child: leaves the parent's files alone and opens its own."""
+        with self.views:
+            if self._core is not old:
+                return self.core
+            self._core = _open_core(old.folder, old.options)
+            return self._core
+
+    def __enter__(self) -> Self:
+        self.core  # noqa: B018  raises StoreClosed
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path}{'' if self._core else ', closed'}>"
+
+
+_registry: dict[tuple[int, int], Store] = {}
+_registry_lock = threading.RLock()
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    durability: Durability = "commit",
+    lock_seconds: float = 60.0,
+    unsafe_filesystem: bool = False,
+) -> Store:
+    """Opens the store at `path`; makes it if it is missing, unless read_only or create=False.
+
+    durability is the default for filters created through this handle. A second open of the same
+    path in one process returns the same object; options that differ raise SpecError.
+    """
+    options = StoreOptions(
+        read_only=read_only,
+        durability=durability,
+        lock_seconds=lock_seconds,
+        unsafe_filesystem=unsafe_filesystem,
+    )
+    folder = Folder(Path(path))
+    check_platform(folder.path, unsafe_filesystem=unsafe_filesystem)
+    if not folder.is_store and (read_only or not create):
+        if not folder.path.exists():
+            raise StoreNotFound(folder.path)
+        folder.require()
+    with _registry_lock:
+        if not folder.is_store:
+            _make(folder)
+        folder.require()
+        identity = _identity(folder.path)
+        store = _registry.get(identity)
+        if store is not None:
+            if store.options != options:
+                raise SpecError(
+                    f"{folder.path} is already open in this process with {store.options},"
+                    f" asked for {options}"
+                )
+            store.users += 1
+            return store
+        store = Store(folder, options)
+        _registry[identity] = store
+        return store
+
+
+def _make(folder: Folder) -> None:
+    try:
+        folder.make()
+    except OSError as error:
+        if folder.is_store:  # another process was faster
+            return
+        raise StoreFailed(f"cannot make a store at {folder.path}: {error.strerror}") from error
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _open_core(folder: Folder, options: StoreOptions) -> Core:
+    core = Core(folder, options)
+    try:
+        if core.users.is_alone() and not options.read_only:
+            with core.lock.hold():
+                recovery.recover(core)
+                growth.bury(core)
+        core.users.share()
+        if not options.read_only:
+            with core.catalog.read() as view:
+                behind = view.counters().sequence > core.words[APPLIED]
+            if behind:
+                with core.lock.hold():
+                    recovery.finish(core)
+    except BaseException:
+        core.close()
+        raise
+    return core
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise SpecError(f"a filter's name is a str, got {type(name).__name__}")
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise SpecError(f"a filter's name must be valid Unicode, got {name!r}") from None
+    if not 1 <= length <= MAX_NAME_BYTES:
+        raise SpecError(f"a filter's name has 1..{MAX_NAME_BYTES} bytes, got {length}")
+
+
+def _check_spec(spec: FilterSpec) -> FilterSpec:
+    if not isinstance(spec, FilterSpec):
+        raise SpecError(
+            f"a spec is Fixed, Scalable, Dynamic or Flexible, got {type(spec).__name__}"
+        )
+    return spec
+
+
+def _before_fork() -> None:
+    for store in _registry.values():
+        if store._core is not None:
+            store._core.lock.pause_threads()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _registry.values():
+        if store._core is not None:
+            store._core.lock.resume_threads()
+
+
+def _after_fork_in_child() -> None:
+    """Closes what belongs to the parent; handles find out through their generation."""
+    global _registry_lock
+    _registry_lock = threading.RLock()
+    for store in _registry.values():
+        store.views = threading.RLock()
+        store._pause_handles()
+        if store._core is not None:
+            store._core.lock.forget_threads()
+            store._core.close()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

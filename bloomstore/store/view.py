@@ -1,0 +1,124 @@
+"""What a handle knows of its filter at one generation, and whether a "no" may be believed.
+
+In: the catalog, out: an immutable FilterView. The generation is read in the same transaction as
+the rows: a view can be older than the word says (then it is reloaded), never newer than its rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bloomstore.catalog.catalog import CatalogView
+from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
+from bloomstore.filters.chain import Chain
+from bloomstore.store.core import Core
+
+
+class StateName(StrEnum):
+    """What kind of trust a filter has."""
+
+    SOUND = "sound"
+    FENCED = "fenced"
+    DIRTY = "dirty"
+    DAMAGED = "damaged"
+    NEEDS_RECOVERY = "needs recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterState:
+    """Whether a filter's "no" is certain, and if not, why every answer is "maybe"."""
+
+    name: StateName
+    reason: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a "no" is certain."""
+        return self.name is StateName.SOUND
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}" if self.reason else str(self.name)
+
+
+SOUND = FilterState(StateName.SOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterView:
+    """One filter at one generation."""
+
+    generation: int
+    row: FilterRow
+    live: Chain
+    coming: Chain | None
+    state: FilterState
+
+
+def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
+    """The filter as the catalog has it now.
+
+    Raises FilterNotFound when there is none of this name, or when it is not the one with this
+    number any more.
+    """
+    with core.catalog.read() as view:
+        generation = view.counters().generation
+        row = view.filter_row(name)
+        if row is None or (number is not None and row.number != number):
+            raise FilterNotFound(name)
+        live_rows = view.stage_rows(row.number, row.live_chain)
+        coming_rows = (
+            None if row.coming_chain is None else view.stage_rows(row.number, row.coming_chain)
+        )
+        unapplied = _unapplied(view, row) if core.options.read_only else []
+    live = core.chain(live_rows)
+    coming = None if coming_rows is None else core.chain(coming_rows)
+    return FilterView(generation, row, live, coming, _state(core, row, live, unapplied))
+
+
+def _unapplied(view: CatalogView, row: FilterRow) -> list[JournalRow]:
+    """Journal rows whose bits a reader cannot take for granted: it must not replay them."""
+    return [entry for entry in view.journal() if entry.filter_number == row.number]
+
+
+def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]) -> FilterState:
+    if chain.doubt is not None:
+        return FilterState(StateName.DAMAGED, chain.doubt)
+    if row.dirty_boot is not None and row.dirty_boot != core.boot:
+        reason = "the machine went down before the last keys were written; rebuild the filter"
+        return FilterState(StateName.DIRTY, reason)
+    for entry in unapplied:
+        if entry.chain == row.live_chain and not chain.find(entry.prints).all():
+            reason = f"journal row {entry.sequence} is not applied; open the store for writing once"
+            return FilterState(StateName.NEEDS_RECOVERY, reason)
+    if row.fences:
+        return FilterState(StateName.FENCED, "; ".join(row.fences.values()))
+    return SOUND
+
+
+def counts_of(core: Core, number: int, chain: int) -> list[StageRow]:
+    """The stages of a chain with their counts of this moment, for reports."""
+    with core.catalog.read() as view:
+        row = next((row for row in view.filter_rows() if row.number == number), None)
+        stages = view.stage_rows(number, chain)
+        latest = {entry.number: entry for entry in view.journal()}
+    if row is not None and row.dirty_boot == core.boot:
+        return [_with_hints(core, stage) for stage in stages]
+    return [
+        stage.with_counts(latest[stage.number].set_bits, latest[stage.number].keys)
+        if stage.number in latest
+        else stage
+        for stage in stages
+    ]
+
+
+def _with_hints(core: Core, stage: StageRow) -> StageRow:
+    if stage.sealed:
+        return stage
+    segment = core.stage(stage).segment
+    return stage if segment is None else stage.with_counts(segment.words[0], segment.words[1])
+
+
+# Errors of the catalog that make a reader answer "maybe" instead of raising.
+READING_ERRORS = (StoreFailed, DamagedRow)

@@ -1,0 +1,222 @@
+"""Adding fingerprints: plan, commit to the journal, set bits, acknowledge.
+
+In: a filter's view and fingerprints, out: how many were new. One step takes as many keys as the
+newest stage has room for:
+
+    plan   which of them are new to the stage, and its counts after them; nothing is changed
+    write  one LMDB transaction with a journal row per stage: from here on nothing is lost;
+           then the bits, then the word `applied`
+    grow   a stage that is full gets a successor and is sealed
+
+Durability `process` has no journal: the bits are set in the shared mapping, the filter's row says
+`dirty` with the boot id, and the counts live in the segment's words until the next checkpoint.
+
+Everything here runs under the writer lock (`writing`), on a view loaded under it.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import contextlib
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.crash import crash_point
+from bloomstore.errors import FilterFull, StoreFailed, StoreReadOnly
+from bloomstore.filters.chain import Chain, Stage
+from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
+from bloomstore.store import checkpoint, growth, recovery
+from bloomstore.store.core import Core
+from bloomstore.store.lock import APPLIED, APPLYING
+from bloomstore.store.view import FilterView
+
+Prints = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """New keys for one stage of durability `commit`, and the stage's counts after them."""
+
+    stage: StageRow
+    segment: Segment
+    prints: Prints
+    set_bits: int
+    keys: int
+
+
+@contextlib.contextmanager
+def writing(core: Core) -> abc.Iterator[None]:
+    """Holds the writer lock, with everything that dead holders left finished."""
+    if core.options.read_only:
+        raise StoreReadOnly(f"{core.folder.path} was opened read-only")
+    with core.lock.hold():
+        recovery.finish(core)
+        yield
+
+
+def add(core: Core, view: FilterView, prints: Prints) -> int:
+    """Adds keys to the live chain and to that of a rebuild; returns how many were new."""
+    added = add_to_chain(core, view.row, view.live, prints)
+    if view.coming is not None:
+        add_to_chain(core, coming_row(view.row), view.coming, prints)
+    return added
+
+
+def coming_row(row: FilterRow) -> FilterRow:
+    """The row as it will be once the rebuild has switched."""
+    assert row.coming_spec is not None
+    return replace(row, spec=row.coming_spec)
+
+
+def add_to_chain(core: Core, row: FilterRow, chain: Chain, prints: Prints) -> int:
+    """Adds keys to one chain, growing it as needed; returns how many were new."""
+    added = 0
+    prints = prints[~chain.find_in_older(prints)]
+    while len(prints):
+        piece = prints[: kernels.MAX_PRINTS_PER_CALL]
+        taken = new = 0
+        if has_room(chain):
+            if row.durability == "commit":
+                taken, new = _add_durably(core, chain.newest, piece)
+            else:
+                taken, new = _add_at_once(core, row, chain.newest, piece)
+        added += new
+        prints = prints[taken:]
+        if taken < len(piece):
+            chain = grow(core, row, chain, added)
+            prints = prints[~chain.find_in_older(prints)]
+    return added
+
+
+def has_room(chain: Chain) -> bool:
+    """A stage that cannot be trusted takes no keys: they go into a new one."""
+    return chain.newest.segment is not None and chain.newest.doubt is None
+
+
+def _add_durably(core: Core, stage: Stage, prints: Prints) -> tuple[int, int]:
+    part, taken = plan(core, stage, prints)
+    if part is None:
+        return taken, 0
+    write(core, [part])
+    checkpoint.if_due(core, part.stage)
+    return taken, len(part.prints)
+
+
+def _add_at_once(core: Core, row: FilterRow, stage: Stage, prints: Prints) -> tuple[int, int]:
+    """Durability `process`: the bits are set in the shared mapping, and that is all."""
+    segment = stage.segment
+    assert segment is not None
+    _mark_dirty(core, row)
+    spec = stage.row.spec
+    set_bits, keys = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]
+    core.words[APPLYING] = stage.row.number
+    taken, new, bits = kernels.insert(
+        segment.vector, spec.geometry, prints, spec.bits_left(set_bits), spec.keys_left(keys)
+    )
+    crash_point("process add: bits set")
+    added = int(np.count_nonzero(new))
+    segment.words[WORD_SET_BITS] = set_bits + bits
+    segment.words[WORD_KEYS] = keys + added
+    core.words[APPLYING] = 0
+    return taken, added
+
+
+def plan(core: Core, stage: Stage, prints: Prints) -> tuple[Part | None, int]:
+    """The part of these keys that fits into the stage, and how many were gone through."""
+    segment = stage.segment
+    assert segment is not None
+    set_bits, keys = counts(core, stage)
+    spec = stage.row.spec
+    taken, new, bits = kernels.preview(
+        segment.vector, spec.geometry, prints, spec.bits_left(set_bits), spec.keys_left(keys)
+    )
+    fresh = prints[:taken][new]
+    if not len(fresh):
+        return None, taken
+    return Part(stage.row, segment, fresh, set_bits + bits, keys + len(fresh)), taken
+
+
+def write(core: Core, parts: abc.Sequence[Part]) -> None:
+    """Commits the parts to the journal in one transaction, then sets their bits."""
+    with core.catalog.write() as change:
+        sequence = change.counters().sequence
+        for part in parts:
+            sequence += 1
+            change.append_journal(
+                JournalRow(
+                    sequence=sequence,
+                    filter_number=part.stage.filter_number,
+                    chain=part.stage.chain,
+                    stage=part.stage.stage,
+                    number=part.stage.number,
+                    set_bits=part.set_bits,
+                    keys=part.keys,
+                    prints=part.prints,
+                )
+            )
+    crash_point("add: journal committed")
+    for part in parts:
+        kernels.apply(part.segment.vector, part.stage.spec.geometry, part.prints)
+        core.counts[part.stage.number] = (part.set_bits, part.keys)
+    crash_point("add: applied")
+    core.words[APPLIED] = sequence
+    core.counts_sequence = sequence
+    crash_point("add: applied word set")
+
+
+def grow(core: Core, row: FilterRow, chain: Chain, added: int) -> Chain:
+    """The chain with one more stage; the one before is sealed. Raises FilterFull."""
+    grown = publish_next(core, row, chain, added)
+    if has_room(chain):
+        checkpoint.seal(core, row, chain.newest.row)
+    return grown
+
+
+def publish_next(core: Core, row: FilterRow, chain: Chain, added: int = 0) -> Chain:
+    """The chain with a new, empty stage at its end. Raises FilterFull where there can be none."""
+    fresh = growth.next_stage(core, row, [stage.row for stage in chain.stages])
+    if fresh is None:
+        if chain.doubt is not None:
+            raise StoreFailed(f"filter {row.name!r} cannot take keys: {chain.doubt}")
+        raise FilterFull(row.name, chain.newest.row.spec.capacity, added)
+    crash_point("seal: next stage published")
+    return Chain([*chain.stages, core.stage(fresh)])
+
+
+def counts(core: Core, stage: Stage) -> tuple[int, int]:
+    """Set bits and keys of a stage of durability `commit`, certain under the writer lock."""
+    number = stage.row.number
+    if core.counts_sequence != core.words[APPLIED]:  # another process has written
+        core.counts.clear()
+        with core.catalog.read() as view:
+            for entry in view.journal():
+                core.counts[entry.number] = (entry.set_bits, entry.keys)
+        core.counts_sequence = core.words[APPLIED]
+    if number not in core.counts:
+        with core.catalog.read() as view:
+            known = view.stage_row(stage.row.filter_number, stage.row.chain, stage.row.stage)
+        assert known is not None
+        core.counts[number] = (known.set_bits, known.keys)
+    return core.counts[number]
+
+
+def _mark_dirty(core: Core, row: FilterRow) -> None:
+    """Says in the catalog, before the first bit, that the segments are ahead of it."""
+    with core.catalog.read() as view:
+        current = view.filter_row(row.name)
+        assert current is not None
+        if current.dirty_boot is not None:
+            return
+        stages = view.stage_rows(row.number)
+    for stage_row in stages:
+        segment = None if stage_row.sealed else core.stage(stage_row).segment
+        if segment is not None:
+            segment.words[WORD_SET_BITS] = stage_row.set_bits
+            segment.words[WORD_KEYS] = stage_row.keys
+    with core.catalog.write() as change:
+        change.update_filter(row.name, dirty_boot=core.boot)
+    crash_point("process add: marked dirty")

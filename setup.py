@@ -1,0 +1,40 @@
+"""The one thing pyproject.toml cannot say: the compiled kernels may fail to build.
+
+Without a compiler the package installs all the same and runs on the numpy kernels. With
+BLOOMSTORE_REQUIRE_COMPILED=1 a failure to build them is an error (wheels are built so).
+No flag depends on this machine's processor: a wheel must run on others.
+"""
+
+from __future__ import annotations
+
+import os
+
+from setuptools import Extension, setup
+
+REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
+SOURCE = "bloomstore/kernels/compiled.pyx"
+HEADERS = [f"bloomstore/kernels/{name}.h" for name in ("kernels", "vector", "murmur")]
+
+
+def extensions() -> list[Extension]:
+    """The extension, or nothing when Cython is missing and nobody insists."""
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        if REQUIRED:
+            raise
+        return []
+    flags = ["/O2"] if os.name == "nt" else ["-O3", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+    kernels = Extension(
+        "bloomstore.kernels.compiled",
+        [SOURCE],
+        include_dirs=["bloomstore/kernels"],
+        depends=HEADERS,
+        extra_compile_args=flags,
+        optional=not REQUIRED,
+    )
+    made: list[Extension] = cythonize([kernels], build_dir="build/cython")
+    return made
+
+
+setup(ext_modules=extensions())
