@@ -12,6 +12,7 @@
 A "no" is never wrong: not after a crash, not with several processes. Doubt answers "maybe".
 """
 
+from bloomstore.catalog.rows import Durability
 from bloomstore.errors import BloomStoreError
 from bloomstore.filters.estimate import Estimate
 from bloomstore.spec.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BloomStoreError",
     "ByRate",
+    "Durability",
     "Dynamic",
     "Estimate",
     "Filter",

@@ -27,21 +27,25 @@ def error_at(geometry: Geometry, set_bits: int) -> float:
 
 
 def distinct_keys(stages: abc.Iterable[tuple[Geometry, int]]) -> Estimate:
-    """How many different keys the stages hold, from their set bits.
+    """How many different keys were added to the stages, oldest first, from their set bits.
 
-    Keys that were reported by mistake when they were added set no bit and are not in the value:
-    it is low by at most the filter's error rate, and `high` makes room for that.
+    A key that was reported by mistake when it was added set no bit. How many those were follows
+    from the errors: that of each older stage, and of its own while it filled, which is f/(k+1) on
+    average when fill grows evenly to the k-th root of f.
     """
-    value = variance = skipped = 0.0
+    value = variance = older_error = 0.0
     for geometry, set_bits in stages:
         keys, sigma = _distinct_keys_of_one(geometry, set_bits)
-        value += keys
-        variance += sigma * sigma
-        skipped += keys * error_at(geometry, set_bits)
+        error = error_at(geometry, set_bits)
+        passed = 1.0 - min(0.99, older_error + error / (geometry.hashes + 1))
+        skipped = keys / passed - keys
+        value += keys + skipped
+        variance += (sigma / passed) ** 2 + skipped
+        older_error += error
     if math.isinf(value):
         return Estimate(value, 0.0, value, uncertain=True)
     spread = _SIGMAS_95 * math.sqrt(variance)
-    return Estimate(value, max(0.0, value - spread), value + spread + skipped)
+    return Estimate(value, max(0.0, value - spread), value + spread)
 
 
 def _distinct_keys_of_one(geometry: Geometry, set_bits: int) -> tuple[float, float]:

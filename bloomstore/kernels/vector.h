@@ -24,9 +24,11 @@
 #if defined(__GNUC__) || defined(__clang__)
 #define BLOOM_PREFETCH(place) __builtin_prefetch((place), 0, 3)
 #define BLOOM_PREFETCH_TO_WRITE(place) __builtin_prefetch((place), 1, 3)
+#define BLOOM_INLINE inline __attribute__((always_inline))
 #else
 #define BLOOM_PREFETCH(place) ((void)(place))
 #define BLOOM_PREFETCH_TO_WRITE(place) ((void)(place))
+#define BLOOM_INLINE inline
 #endif
 
 /* Wider registers where the processor has them, chosen at load time: wheels stay portable. */

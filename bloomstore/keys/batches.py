@@ -124,11 +124,12 @@ def _rows(keys: Any, first: int, count: int) -> Any:
 
 
 def _from_pandas(keys: Any, seed: int, first: int) -> Prints:
-    """A Series, Index or extension array: numpy's memory if there is one, else key by key."""
+    """A Series, Index or extension array: numpy's memory if there is one, else Python objects."""
     dtype = keys.dtype
     if isinstance(dtype, np.dtype) and dtype.kind in "iubfO":
         return from_array(keys.to_numpy(), seed, first)
-    return from_list(list(keys), seed, first)
+    # list(keys) would build a scalar at a time: 890 ns per str against 55.
+    return from_array(keys.to_numpy(dtype=object), seed, first)
 
 
 def _from_polars(keys: Any, seed: int, first: int) -> Prints:

@@ -170,6 +170,8 @@ def _from_floats(array: npt.NDArray[np.float64], seed: int, first: int) -> Print
         _one_by_one([float("nan")], seed, first + int(np.argmax(nan)))
     whole = (np.trunc(array) == array) & np.isfinite(array)
     small = whole & (array >= -(2.0**63)) & (array < 2.0**63)
+    if small.all():  # ints that became floats on their way here
+        return murmur_int64(array.astype(np.int64), seed)
     prints = murmur_int64(array.view(np.int64), seed, FLOAT)
     prints[small] = murmur_int64(array[small].astype(np.int64), seed)
     large = whole & ~small

@@ -21,6 +21,7 @@ from __future__ import annotations
 import collections.abc as abc
 import operator
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from math import ceil
 from typing import Any, Literal
 
@@ -57,8 +58,10 @@ LEAST_ERROR = 1e-12
 RESERVE_SIGMAS = 3.1
 
 
-def default_layout(target_error: float) -> Layout:
+def default_layout(target_error: float, scheme: Scheme) -> Layout:
     """The layout a family takes when none is named."""
+    if scheme == "h3":
+        return "sliced"
     return "blocked" if target_error >= BLOCKED_FROM_ERROR else "sliced"
 
 
@@ -83,7 +86,6 @@ class Fixed:
         _set(self, "capacity", _whole("capacity", self.capacity, 1))
         _set(self, "target_error", _error("target_error", self.target_error))
         _check_hashing(self.layout, self.scheme, self.seed)
-        self.stage(0, ())
 
     def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec | None:
         """The only stage; None for any other."""
@@ -117,7 +119,6 @@ class Scalable:
         if not 0.0 < self.tightening < 1.0:
             raise SpecError(f"tightening must be in (0, 1), got {self.tightening}")
         _check_hashing(self.layout, self.scheme, self.seed)
-        self.stage(0, ())
 
     def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
         """Stage `index`: growth^index times the keys at tightening^index times the error."""
@@ -145,7 +146,6 @@ class Dynamic:
         _set(self, "capacity", _whole("capacity", self.capacity, 1))
         _set(self, "target_error", _error("target_error", self.target_error))
         _check_hashing(self.layout, self.scheme, self.seed)
-        self.stage(0, ())
 
     def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
         """Every stage is like the first."""
@@ -174,6 +174,8 @@ class Flexible:
         bits = _whole("baseline_bits", self.baseline_bits, 8)
         _set(self, "baseline_bits", bits)
         _set(self, "hashes", _whole("hashes", self.hashes, 1))
+        if self.hashes > MAX_HASHES:
+            raise SpecError(f"hashes must be in 1..{MAX_HASHES}, got {self.hashes}")
         if bits & (bits - 1):
             raise SpecError(f"baseline_bits must be a power of two, got {bits}")
         if (self.capacity is None) == (self.error is None):
@@ -238,7 +240,7 @@ def resolved(spec: FilterSpec) -> FilterSpec:
     """The same spec with its layout named, as it is written into the catalog."""
     if isinstance(spec, Flexible) or spec.layout is not None:
         return spec
-    return replace(spec, layout=default_layout(spec.target_error))
+    return replace(spec, layout=default_layout(spec.target_error, spec.scheme))
 
 
 def is_same(asked: FilterSpec, existing: FilterSpec) -> bool:
@@ -287,15 +289,9 @@ def _sized(
     margin: float = 0.0,
     full_by: FullBy = FullBy.FILL,
 ) -> StageSpec:
-    layout = _LAYOUTS[spec.layout or default_layout(spec.target_error)]
+    layout = _LAYOUTS[spec.layout or default_layout(spec.target_error, spec.scheme)]
     scheme = _SCHEMES[spec.scheme]
-    sizing: Sizing
-    if layout is LayoutCode.BLOCKED:
-        sizing = size_blocked(capacity, error, margin=margin)
-    elif layout is LayoutCode.SLICED:
-        sizing = size_sliced(capacity, error, hashes=hashes, margin=margin)
-    else:
-        sizing = size_plain(capacity, error, hashes=hashes, margin=margin)
+    sizing = _size(layout, capacity, error, hashes, margin)
     bits = sizing.slice_bits
     return StageSpec(
         geometry=Geometry(
@@ -311,11 +307,23 @@ def _sized(
     )
 
 
+@lru_cache(maxsize=4096)  # a catalog row is read often, and solving for a size takes milliseconds
+def _size(
+    layout: LayoutCode, capacity: int, error: float, hashes: int | None, margin: float
+) -> Sizing:
+    if layout is LayoutCode.BLOCKED:
+        return size_blocked(capacity, error, margin=margin)
+    size = size_sliced if layout is LayoutCode.SLICED else size_plain
+    return size(capacity, error, hashes=hashes, margin=margin)
+
+
 def _check_hashing(layout: object, scheme: object, seed: object) -> None:
     if layout is not None and layout not in _LAYOUTS:
         raise SpecError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
     if scheme not in _SCHEMES:
         raise SpecError(f"scheme must be one of {', '.join(_SCHEMES)}, got {scheme!r}")
+    if layout == "blocked" and scheme == "h3":
+        raise SpecError("layout 'blocked' takes hash scheme 'spread', got 'h3'")
     if type(seed) is not int or not 0 <= seed < 1 << 32:
         raise SpecError(f"seed must be an int in 0..2^32-1, got {seed!r}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import contextlib
+import hashlib
 import os
 import weakref
 
@@ -30,6 +31,8 @@ class Core:
         self.options = options
         self.process = os.getpid()
         self.boot = boot_id()
+        digest = hashlib.blake2b(self.boot.encode(), digest_size=8).digest()
+        self.boot_word = int.from_bytes(digest, "little")
         self.catalog = Catalog(folder.catalog, read_only=options.read_only)
         try:
             with self.catalog.read() as view:

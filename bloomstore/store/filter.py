@@ -154,11 +154,14 @@ class Filter(OneKey):
             fresh = prints[~(view.live.find(prints) | batch.find(self._number, prints))]
             return batch.collect(self._number, fresh if view.state.is_sound else prints)
         # A key that every chain of a sound filter reports was made durable with its bits.
+        # The second look at the generation says that no rebuild had begun by then.
+        core = self._store.core
         if view.state.is_sound and view.coming is None:
-            prints = prints[~view.live.find(prints)]
+            unknown = prints[~view.live.find(prints)]
+            if core.words[GENERATION] == view.generation:
+                prints = unknown
         if not len(prints):
             return 0
-        core = self._store.core
         with writer.writing(core):
             return writer.add(core, self._current(), prints)
 

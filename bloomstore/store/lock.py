@@ -8,6 +8,7 @@ flock, LMDB's own lock. The first page of `lock` is mapped by every process:
        1  applied     the last journal sequence whose bits are all set
        2  wanted      how many processes wait for the lock
        3  applying    number of the segment that a `process` add is changing, else 0
+       4  boot        which boot of the machine the words belong to
 
 The words are hints of this boot, the catalog holds the truth. Words are read and written as
 aligned 64-bit units; what makes an acknowledged key visible elsewhere is the caller's own message.
@@ -35,6 +36,7 @@ GENERATION = 0
 APPLIED = 1
 WANTED = 2
 APPLYING = 3
+BOOT = 4
 WORDS = 8
 
 # Waiting for flock: first often, then every 5 ms. A durable add takes about one millisecond.

@@ -2,8 +2,9 @@
 
 Whoever takes the writer lock calls `finish` first: a holder that died between its commit and its
 bits left acknowledged or nearly acknowledged rows, and running readers would say "no" for ever.
-Whoever opens a store that nobody else has open calls `recover`: words of another boot mean
-nothing, and pages may have been lost with the machine, so every row is stored again.
+Whoever opens a store that nobody else has open, or whose words belong to another boot, calls
+`recover`: such words mean nothing, and pages may have been lost with the machine, so every row is
+stored again.
 
 Replay is idempotent and only sets bits: running it twice, or half, or beside readers, is safe.
 Nothing is deleted here; rows go at the next checkpoint.
@@ -18,7 +19,7 @@ from bloomstore.catalog.rows import FilterRow, JournalRow
 from bloomstore.crash import crash_point
 from bloomstore.segment.segment import WORD_SET_BITS
 from bloomstore.store.core import Core
-from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
+from bloomstore.store.lock import APPLIED, APPLYING, BOOT, GENERATION
 
 
 def finish(core: Core) -> None:
@@ -38,7 +39,7 @@ def finish(core: Core) -> None:
 
 
 def recover(core: Core) -> None:
-    """Applies the whole journal and sets all words. Called under the writer lock, when alone."""
+    """Applies the whole journal and sets all words. Called under the writer lock."""
     with core.catalog.read() as view:
         counters = view.counters()
         rows = list(view.journal())
@@ -52,6 +53,7 @@ def recover(core: Core) -> None:
         core.words[APPLYING] = 0
     for row in lost:
         _doubt_lost_keys(core, row)
+    core.words[BOOT] = core.boot_word
     crash_point("recovery: done")
 
 

@@ -43,7 +43,7 @@ from bloomstore.store.check import check_store
 from bloomstore.store.core import Core
 from bloomstore.store.filter import Filter
 from bloomstore.store.folder import Folder, check_platform
-from bloomstore.store.lock import APPLIED
+from bloomstore.store.lock import BOOT
 from bloomstore.store.notes import Notes
 from bloomstore.store.options import StoreOptions, check_durability
 from bloomstore.store.problem import Problem
@@ -369,17 +369,15 @@ def _identity(path: Path) -> tuple[int, int]:
 def _open_core(folder: Folder, options: StoreOptions) -> Core:
     core = Core(folder, options)
     try:
-        if core.users.is_alone() and not options.read_only:
-            with core.lock.hold():
-                recovery.recover(core)
-                growth.bury(core)
-        core.users.share()
+        alone = core.users.is_alone()
         if not options.read_only:
-            with core.catalog.read() as view:
-                behind = view.counters().sequence > core.words[APPLIED]
-            if behind:
-                with core.lock.hold():
+            with core.lock.hold():
+                if alone or core.words[BOOT] != core.boot_word:
+                    recovery.recover(core)
+                    growth.bury(core)
+                else:
                     recovery.finish(core)
+        core.users.share()
     except BaseException:
         core.close()
         raise

@@ -1,7 +1,7 @@
 """What a handle knows of its filter at one generation, and whether a "no" may be believed.
 
-In: the catalog, out: an immutable FilterView. The generation is read in the same transaction as
-the rows: a view can be older than the word says (then it is reloaded), never newer than its rows.
+In: the catalog, out: an immutable FilterView. The generation word is read before the rows: rows
+can be newer than the word says (then one reload too many follows), never older.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain
 from bloomstore.store.core import Core
+from bloomstore.store.lock import GENERATION
 
 
 class StateName(StrEnum):
@@ -62,8 +63,8 @@ def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
     Raises FilterNotFound when there is none of this name, or when it is not the one with this
     number any more.
     """
+    generation = core.words[GENERATION]
     with core.catalog.read() as view:
-        generation = view.counters().generation
         row = view.filter_row(name)
         if row is None or (number is not None and row.number != number):
             raise FilterNotFound(name)

@@ -2,7 +2,7 @@
 
 Blocks get unequal numbers of keys, and a crowded block is wrong more often than a sparse one is
 right: the error is a mixture over the loads of the blocks, always above that of a plain vector of
-equal size: 1.22 times at k = 7 and 1.73 times at k = 10 when half full. (The 1.17 and 1.6 of
+equal fill: 1.22 times at k = 7 and 1.73 times at k = 10 when half full. (The 1.17 and 1.6 of
 filters.md section 1 leave out the spread of set bits at equal load; simulation confirms these.)
 
 In: blocks, hashes (k), distinct keys (n), fill (p), set bits (X). Out: floats. The model: the

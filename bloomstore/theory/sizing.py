@@ -164,8 +164,9 @@ def size_blocked(
         if not best_blocks or (blocks, k) < (best_blocks, best_hashes):
             best_blocks, best_hashes = blocks, k
     limit = blocked_fill_limit(best_blocks, best_hashes, P)
-    while not _blocked_fits(best_blocks, best_hashes, n, limit, margin):  # only by a rounding
-        best_blocks += 1
+    while not _blocked_fits(best_blocks, best_hashes, n, limit, margin):
+        # Only by a rounding of the limit, which is good to 1e-13: one block up to 2^49 bits.
+        best_blocks += 1 + (best_blocks >> 40)
         limit = blocked_fill_limit(best_blocks, best_hashes, P)
     return Sizing(best_blocks * BLOCK_BITS, best_hashes, n, limit)
 

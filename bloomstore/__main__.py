@@ -1,0 +1,8 @@
+"""`python -m bloomstore`: the command line without the installed script."""
+
+import sys
+
+from bloomstore.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tests of the formulas: the numbers of the source documents, properties, and simulations."""
