@@ -22,10 +22,11 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from bloomstore.theory.scalable import first_error, stage_error, stage_hashes
-from bloomstore.theory.sizing import Sizing, size_blocked, size_sliced
+from bloomstore.theory.sizing import size_blocked, size_sliced
 from bloomstore.theory.vector import optimal_bits
 
 GROWTHS = (1.25, 1.5, 2.0, 4.0)
@@ -33,6 +34,10 @@ TIGHTENINGS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.95)
 LAST_SIZE = 1000.0
 # Large enough that rounding to whole bits and blocks is invisible.
 INITIAL_CAPACITY = 1_000_000
+
+HEADING = (
+    "layout   growth  tightening     10x    100x   1000x   worst    mean    full  stages  hashes"
+)
 
 
 class Row(NamedTuple):
@@ -67,7 +72,7 @@ def size_sliced_stage(keys: int, target_error: float) -> tuple[int, int]:
 
 def size_blocked_stage(keys: int, target_error: float) -> tuple[int, int]:
     """Return vector bits and hashes of a blocked stage."""
-    size: Sizing = size_blocked(keys, target_error, margin=0.0)
+    size = size_blocked(keys, target_error, margin=0.0)
     return size.slice_bits, size.hashes
 
 
@@ -101,7 +106,7 @@ def measure(layout: str, target_error: float, growth: float, tightening: float) 
     stages = chain(layout, target_error, growth, tightening)
     worst = stages[0].bits
     area = 0.0  # of bits per key over the logarithm of the size
-    for before, stage in zip(stages, stages[1:], strict=False):
+    for before, stage in pairwise(stages):
         worst = max(worst, stage.bits / before.keys)
         area += stage.bits * (1.0 / before.keys - 1.0 / min(stage.keys, LAST_SIZE))
     return Row(
@@ -148,8 +153,7 @@ def table(rows: Sequence[Row], target_error: float) -> str:
         f" {optimal_bits(1, target_error):.2f} bits/key ideal, "
         + ", ".join(f"{bits / INITIAL_CAPACITY:.2f} {name}" for name, bits in static.items()),
         "",
-        "layout   growth  tightening     10x    100x   1000x   worst    mean    full"
-        "  stages  hashes",
+        HEADING,
     ]
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         lines.append(

@@ -1,12 +1,12 @@
 """Keys from arguments, files and standard input, in pieces of bounded size.
 
-In: the options of add_key_options, out: Pieces, each with the texts of its keys, the keys, and
-the bytes they came from. Lines are bytes up to a newline (or NUL with --null); nothing else is
+In: the options of add_key_options, out: Pieces, each with its keys, how they were written, and how
+many bytes were read for them. Lines are bytes up to a newline (or NUL with --null); nothing else is
 stripped, and the last one needs no end. An empty line is the empty text, which is a key.
 
 Invariants
   1. Keys come in the order they were given, and every key before a bad one comes before the error.
-  2. Memory is bounded by PIECE_BYTES and MOST_KEY_BYTES, whatever the size of the input.
+  2. Memory is bounded by PIECE_BYTES and MOST_KEY_BYTES, whatever the size of a file.
   3. A terminal or a pipe is answered as soon as a line is there; nothing waits for a full piece.
 """
 
@@ -19,13 +19,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
-from typing import BinaryIO, Protocol
+from typing import Protocol, cast
 
 from bloomstore.cli.arguments import UsageError
 from bloomstore.errors import BloomStoreError
 
-# Some 65 000 keys of 16 bytes: as many as one commit of add_many takes.
 PIECE_BYTES = 1 << 20
+# As many as one commit of add_many takes: then an error in a piece has no finished part before it.
+PIECE_KEYS = 65_536
 # A longer "line" is no key, but a file of another kind.
 MOST_KEY_BYTES = 16 << 20
 
@@ -38,11 +39,16 @@ class BadKey(BloomStoreError):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some keys of the input. `texts` is how they were written."""
+    """Some keys of the input, and the lines they were written on."""
 
-    texts: list[str]
+    lines: list[bytes]
     keys: list[CliKey]
     input_bytes: int
+
+    @property
+    def texts(self) -> list[str]:
+        """How the keys were written."""
+        return [line.decode("utf-8") for line in self.lines]
 
 
 class _Readable(Protocol):
@@ -77,9 +83,9 @@ def read_pieces(args: Namespace) -> abc.Iterator[Piece]:
         yield from _argument_pieces(args.keys, args.key_type)
     for source in _sources(args):
         with ExitStack() as stack:
-            stream: BinaryIO
+            stream: _Readable
             if source == "-":
-                stream, name = sys.stdin.buffer, "standard input"
+                stream, name = cast("_Readable", sys.stdin.buffer), "standard input"
             else:
                 stream, name = stack.enter_context(Path(source).open("rb")), source
             yield from _stream_pieces(stream, name, b"\0" if args.null else b"\n", args.key_type)
@@ -113,7 +119,8 @@ def _sources(args: Namespace) -> list[str]:
 
 def _argument_pieces(texts: list[str], key_type: str) -> abc.Iterator[Piece]:
     lines = [text.encode("utf-8", "surrogateescape") for text in texts]
-    yield from _parse(lines, key_type, lambda place: f"argument {place + 1}", 0)
+    for start in range(0, len(lines), PIECE_KEYS):
+        yield from _parse(lines[start : start + PIECE_KEYS], key_type, "argument", start + 1, 0)
 
 
 def _stream_pieces(
@@ -122,13 +129,11 @@ def _stream_pieces(
     word = "record" if separator == b"\0" else "line"
     number = 1
     for lines, size_bytes in _split(stream, separator, name, word):
-        first = number
-
-        def where(place: int, first: int = first) -> str:
-            return f"{name}, {word} {first + place}"
-
-        yield from _parse(lines, key_type, where, size_bytes)
-        number += len(lines)
+        for start in range(0, len(lines), PIECE_KEYS):
+            some = lines[start : start + PIECE_KEYS]
+            part_bytes = size_bytes * len(some) // len(lines)
+            yield from _parse(some, key_type, f"{name}, {word}", number, part_bytes)
+            number += len(some)
 
 
 def _split(
@@ -159,27 +164,31 @@ def _split(
 
 
 def _parse(
-    lines: list[bytes], key_type: str, where: abc.Callable[[int], str], size_bytes: int
+    lines: list[bytes], key_type: str, where: str, first: int, size_bytes: int
 ) -> abc.Iterator[Piece]:
     parse, expected = _PARSERS[key_type]
-    keys: list[CliKey] = []
     try:
-        keys.extend(map(parse, lines))
+        keys = [parse(line) for line in lines]
     except ValueError:
-        place = len(keys)
-        bad = BadKey(f"{where(place)}: expected {expected}, got {_shortened(lines[place])}")
+        good, bad = _up_to_the_first_bad(lines, parse)
     else:
-        yield Piece(_texts(lines, keys), keys, size_bytes)
+        yield Piece(lines, keys, size_bytes)
         return
-    if keys:
-        yield Piece(_texts(lines[:place], keys), keys, size_bytes)
-    raise bad
+    if good:
+        yield Piece(lines[: len(good)], good, size_bytes)
+    raise BadKey(f"{where} {first + len(good)}: expected {expected}, got {_shortened(bad)}")
 
 
-def _texts(lines: list[bytes], keys: list[CliKey]) -> list[str]:
-    if keys and isinstance(keys[0], str):
-        return keys  # type: ignore[return-value]  # a str is its own text
-    return [line.decode("ascii") for line in lines]
+def _up_to_the_first_bad(
+    lines: list[bytes], parse: abc.Callable[[bytes], CliKey]
+) -> tuple[list[CliKey], bytes]:
+    good: list[CliKey] = []
+    for line in lines:
+        try:
+            good.append(parse(line))
+        except ValueError:
+            return good, line
+    raise AssertionError("one of the lines is bad")
 
 
 def _text(line: bytes) -> str:

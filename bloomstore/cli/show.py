@@ -18,10 +18,14 @@ _BAR_CELLS = 10
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; the title may have several lines. Numbers go to the right, words to the left."""
+    """A column; the title may have several lines. Numbers go to the right, words to the left.
+
+    `may_wrap`: takes several lines on a terminal that is too narrow for the table.
+    """
 
     title: str
     is_text: bool = False
+    may_wrap: bool = False
 
 
 def print_table(
@@ -56,19 +60,18 @@ def _print_with_rich(
     columns: abc.Sequence[Column], rows: abc.Sequence[abc.Sequence[str]], out: TextIO
 ) -> bool:
     try:
-        from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
     except ImportError:
         return False
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
     for column in columns:
         table.add_column(
             column.title,
             justify="left" if column.is_text else "right",
             overflow="fold",
-            no_wrap=not column.is_text,
+            no_wrap=not column.may_wrap,
         )
     for row in rows:
         table.add_row(*(Text(_one_line(cell)) for cell in row))
@@ -112,8 +115,11 @@ def size(number_bytes: int) -> str:
 
 
 def error(share: float) -> str:
-    """An error, three digits."""
-    return f"{share:.3g}"
+    """An error, three digits, at most seven letters."""
+    if share == 0.0 or share >= 0.001:
+        return f"{share + 0.0:.3g}"  # -0.0 + 0.0 is 0.0
+    digits, _, power = f"{share:.2e}".partition("e")
+    return f"{float(digits):g}e{int(power)}"
 
 
 def ratio(number: float | None) -> str:

@@ -35,6 +35,7 @@ ROWS = 48
 MATRICES = 64
 GROUP = 8  # hashes side by side in table_rows: 8 * 8 bytes are one cache line
 _KEY_BYTES = 8
+_LINE_BYTES = 64
 _SEED = 0x626C6F6F6D483301  # "bloomH3" and a version byte
 _MASK64 = (1 << 64) - 1
 
@@ -90,19 +91,22 @@ def tables(u: int) -> Words:
 @cache
 def table_rows(group: int) -> Words:
     """The tables of hashes 8*group to 8*group + 7, interleaved: uint64[8][256][8], read-only."""
-    parts = [tables(u) for u in range(group * GROUP, (group + 1) * GROUP)]
-    rows = np.ascontiguousarray(np.stack(parts, axis=2))
+    room = np.empty(_KEY_BYTES * 256 * GROUP + GROUP, dtype=np.uint64)
+    start = -room.ctypes.data % _LINE_BYTES // room.itemsize  # a row must not straddle two lines
+    rows = room[start : start + _KEY_BYTES * 256 * GROUP].reshape(_KEY_BYTES, 256, GROUP)
+    for place in range(GROUP):
+        rows[:, :, place] = tables(group * GROUP + place)
     rows.setflags(write=False)
     return rows
 
 
 def addresses48(keys: Words, u: int) -> Words:
     """The 48-bit addresses that hash u gives the keys (the first halves of fingerprints)."""
-    parts = tables(u)
-    # Slicing bytes off by shifts, not by a view, is right on every byte order.
-    found = parts[0][keys & np.uint64(255)]
-    for byte in range(1, _KEY_BYTES):
-        found ^= parts[byte][(keys >> np.uint64(8 * byte)) & np.uint64(255)]
+    found = np.zeros(keys.shape, dtype=np.uint64)
+    for byte, sums in enumerate(tables(u)):
+        # As signed integers, because numpy converts unsigned indices first (half of the time).
+        values = ((keys >> np.uint64(8 * byte)) & np.uint64(255)).view(np.int64)
+        found ^= sums[values]
     return found
 
 

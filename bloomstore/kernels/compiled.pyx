@@ -38,6 +38,7 @@ cdef extern from "kernels.h" nogil:
         const uint64_t *rows[8]
     ctypedef struct bloom_vector:
         uint8_t *bits
+        uint64_t bytes
         uint64_t slice_bits
         uint64_t step_bits
         uint64_t blocks
@@ -158,6 +159,7 @@ cdef class _Vectors:
         if <uint64_t>view.len != needed:
             raise ValueError(f"vector must have {needed} bytes ({geometry}), got {view.len}")
         v.bits = <uint8_t *>view.buf
+        v.bytes = needed
         return 0
 
 

@@ -208,60 +208,64 @@ typedef struct {
     uint64_t addresses[BLOOM_AHEAD][BLOOM_MAX_HASHES];
 } bloom_queue;
 
-static inline const uint64_t *bloom_queue_key(
+static BLOOM_INLINE const uint64_t *bloom_queue_key(
     bloom_queue *queue, const bloom_vector *v, const uint64_t *prints, size_t i, int to_write
 ) {
     uint64_t *addresses = queue->addresses[i % BLOOM_AHEAD];
-    unsigned j;
+    unsigned j, lines = v->kind == BLOOM_BLOCKED ? 1 : v->hashes;
     bloom_addresses(v, prints[2 * i], prints[2 * i + 1], addresses);
-    for (j = 0; j < v->hashes; j++) {
+    for (j = 0; j < lines; j++) {
         if (to_write) BLOOM_PREFETCH_TO_WRITE(v->bits + (addresses[j] >> 3));
         else BLOOM_PREFETCH(v->bits + (addresses[j] >> 3));
-        if (v->kind == BLOOM_BLOCKED) break; /* one line holds them all */
     }
     return addresses;
 }
 
-/* Counts a new key, or says that it does not fit any more. */
-static inline int bloom_fits(const bloom_change *change, const bloom_vector *v) {
-    return change->bits_left - change->bits >= (int64_t)v->hashes && change->keys_left >= 1;
+/* Whether one more new key may come. */
+static inline int bloom_fits(const bloom_change *change, unsigned hashes) {
+    return change->bits_left - change->bits >= (int64_t)hashes && change->keys_left >= 1;
 }
 
 static void bloom_insert(
-    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
+    const bloom_vector *vector, const uint64_t *prints, size_t n, uint8_t *is_new,
+    bloom_change *change
 ) {
+    const bloom_vector v = *vector; /* a copy: stores into bits cannot change it */
     bloom_queue queue;
     size_t i;
     unsigned j;
-    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, v, prints, i, 1);
+    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, &v, prints, i, 1);
     for (i = 0; i < n; i++) {
         const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
-        unsigned all = 1, bits = 0;
-        for (j = 0; j < v->hashes; j++) all &= bloom_bit(v->bits, addresses[j]);
-        if (!all) {
-            if (!bloom_fits(change, v)) break;
-            for (j = 0; j < v->hashes; j++) {
-                bits += !bloom_bit(v->bits, addresses[j]);
-                bloom_set_bit(v->bits, addresses[j]);
+        unsigned bits = 0;
+        if (bloom_fits(change, v.hashes)) {
+            for (j = 0; j < v.hashes; j++) {
+                uint8_t *byte = v.bits + (addresses[j] >> 3), bit = 1u << (addresses[j] & 7);
+                bits += !(*byte & bit);
+                *byte |= bit;
             }
-            change->keys_left--;
-            change->bits += bits;
+        } else { /* from here on only keys that are not new may pass */
+            for (j = 0; j < v.hashes; j++) bits += !bloom_bit(v.bits, addresses[j]);
+            if (bits) break;
         }
-        is_new[i] = (uint8_t)!all;
-        if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, v, prints, i + BLOOM_AHEAD, 1);
+        is_new[i] = bits != 0;
+        change->keys_left -= bits != 0;
+        change->bits += bits;
+        if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, &v, prints, i + BLOOM_AHEAD, 1);
     }
     change->taken = (int64_t)i;
 }
 
-static void bloom_apply(const bloom_vector *v, const uint64_t *prints, size_t n) {
+static void bloom_apply(const bloom_vector *vector, const uint64_t *prints, size_t n) {
+    const bloom_vector v = *vector;
     bloom_queue queue;
     size_t i;
     unsigned j;
-    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, v, prints, i, 1);
+    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, &v, prints, i, 1);
     for (i = 0; i < n; i++) {
         const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
-        for (j = 0; j < v->hashes; j++) bloom_set_bit(v->bits, addresses[j]);
-        if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, v, prints, i + BLOOM_AHEAD, 1);
+        for (j = 0; j < v.hashes; j++) bloom_set_bit(v.bits, addresses[j]);
+        if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, &v, prints, i + BLOOM_AHEAD, 1);
     }
 }
 
@@ -285,47 +289,55 @@ static inline uint64_t *bloom_seen_place(const bloom_seen *seen, uint64_t addres
     return seen->places + place;
 }
 
-/* Like insert, but bits are remembered and not set. 0, or -1: no memory. */
+/* Like insert, but nothing is set: in a copy of a small vector, or by remembering addresses.
+ * 0, or -1: no memory. */
 static int bloom_preview(
-    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
+    const bloom_vector *vector, const uint64_t *prints, size_t n, uint8_t *is_new,
+    bloom_change *change
 ) {
+    bloom_vector v = *vector;
     bloom_queue queue;
     bloom_seen seen;
-    uint64_t most = (uint64_t)n * v->hashes, places = 16;
+    uint64_t most = (uint64_t)n * v.hashes, places = 16;
     size_t i;
     unsigned j;
     if (change->bits_left < 0) most = 0;
     else if ((uint64_t)change->bits_left < most) most = (uint64_t)change->bits_left;
     seen.shift = 60;
     while (places < 2 * most) places *= 2, seen.shift--;
+    if (v.bytes <= places * sizeof(uint64_t)) {
+        v.bits = (uint8_t *)malloc(v.bytes);
+        if (!v.bits) return -1;
+        memcpy(v.bits, vector->bits, v.bytes);
+        bloom_insert(&v, prints, n, is_new, change);
+        free(v.bits);
+        return 0;
+    }
     seen.mask = places - 1;
     seen.places = (uint64_t *)calloc(places, sizeof(uint64_t));
     if (!seen.places) return -1;
-    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, v, prints, i, 0);
+    for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, &v, prints, i, 0);
     for (i = 0; i < n; i++) {
         const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
         uint64_t unset[BLOOM_MAX_HASHES];
-        unsigned some = 0, fresh = 0;
-        for (j = 0; j < v->hashes; j++) {
+        int fits = bloom_fits(change, v.hashes);
+        unsigned some = 0, bits = 0;
+        for (j = 0; j < v.hashes; j++) {
             unset[some] = addresses[j];
-            some += !bloom_bit(v->bits, addresses[j]);
+            some += !bloom_bit(v.bits, addresses[j]);
         }
-        for (j = 0; j < some && !fresh; j++) fresh = !*bloom_seen_place(&seen, unset[j]);
-        if (fresh) {
-            unsigned bits = 0;
-            if (!bloom_fits(change, v)) break;
-            for (j = 0; j < some; j++) {
-                uint64_t *place = bloom_seen_place(&seen, unset[j]);
-                bits += !*place;
-                *place = unset[j] + 1;
-            }
-            change->keys_left--;
-            change->bits += bits;
+        for (j = 0; j < some; j++) {
+            uint64_t *place = bloom_seen_place(&seen, unset[j]);
+            bits += !*place;
+            if (fits) *place = unset[j] + 1;
         }
-        is_new[i] = (uint8_t)fresh;
+        if (bits && !fits) break;
+        is_new[i] = bits != 0;
+        change->keys_left -= bits != 0;
+        change->bits += bits;
         if (i + BLOOM_AHEAD < n) {
-            const uint64_t *next = bloom_queue_key(&queue, v, prints, i + BLOOM_AHEAD, 0);
-            for (j = 0; j < v->hashes; j++)
+            const uint64_t *next = bloom_queue_key(&queue, &v, prints, i + BLOOM_AHEAD, 0);
+            for (j = 0; j < v.hashes; j++)
                 BLOOM_PREFETCH_TO_WRITE(seen.places + bloom_seen_start(&seen, next[j]));
         }
     }

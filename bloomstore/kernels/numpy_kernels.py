@@ -34,6 +34,7 @@ BACKEND = "numpy"
 # 16 K fingerprints and their addresses are half a MiB: they stay in the second-level cache.
 _CHUNK = 16384
 _COUNT_CHUNK = 1 << 20
+_SORTABLE_ADDRESSES = 1 << 48  # above this, an address and a key's number exceed 64 bits
 
 
 def find(vectors: Sequence[Bits], geometries: Sequence[Geometry], prints: Prints) -> Mask:
@@ -129,9 +130,8 @@ def _preview(
     bits_left, keys_left = arguments.limit(bits_left), arguments.limit(keys_left)
     addresses = _all_addresses(geometry, prints)
     unset = np.flatnonzero(~_are_set(vector, addresses))
-    # An address is set by the first key that has it: unique gives the first of equal ones.
-    _, first = np.unique(addresses[unset], return_index=True)
-    bits = np.bincount(unset[first] // hashes, minlength=keys)
+    setters = _first_with(addresses[unset], unset // hashes)
+    bits = np.bincount(setters, minlength=keys)
     new = bits > 0
     bits_before, new_before = np.cumsum(bits) - bits, np.cumsum(new) - new
     # Newness of a key depends only on keys before it, so cutting afterwards changes nothing.
@@ -146,6 +146,21 @@ def _all_addresses(geometry: Geometry, prints: Prints) -> Prints:
     for j in range(geometry.hashes):
         addresses[:, j] = bit_addresses(geometry, prints, j)
     return addresses.reshape(-1)
+
+
+def _first_with(addresses: Prints, keys: NDArray[np.intp]) -> NDArray[np.intp]:
+    """For each distinct address the first key that has it: the one that would set the bit.
+
+    The keys are numbered below 2^16 and ascend.
+    """
+    if not len(addresses) or int(addresses.max()) >= _SORTABLE_ADDRESSES:
+        _, first = np.unique(addresses, return_index=True)
+        return keys[first]
+    # Sorting both as one number takes a seventh of the time of unique.
+    pairs = np.sort(addresses << np.uint64(16) | keys.astype(np.uint64))
+    is_first = np.ones(len(pairs), dtype=np.bool_)
+    is_first[1:] = pairs[1:] >> np.uint64(16) != pairs[:-1] >> np.uint64(16)
+    return (pairs[is_first] & np.uint64(0xFFFF)).astype(np.intp)
 
 
 def _are_set(vector: Bits, addresses: Prints) -> Mask:

@@ -3,7 +3,8 @@
 Blocks get unequal numbers of keys, and a crowded block is wrong more often than a sparse one is
 right: the error is a mixture over the loads of the blocks, always above that of a plain vector of
 equal fill: 1.22 times at k = 7 and 1.73 times at k = 10 when half full. (The 1.17 and 1.6 of
-filters.md section 1 leave out the spread of set bits at equal load; simulation confirms these.)
+filters.md section 1 take n = bits ln 2 / k, which fills a little less than half, and leave out the
+spread of set bits among blocks of equal load. Simulation confirms the numbers here.)
 
 In: blocks, hashes (k), distinct keys (n), fill (p), set bits (X). Out: floats. The model: the
 block is uniform, its k positions are uniform and independent with replacement (k of 512).

@@ -82,5 +82,7 @@ def expanding_speed(predicted_rate: float, first_rate: float) -> int:
     """
     if not (0.0 < predicted_rate < math.inf and 0.0 < first_rate < math.inf):
         return 1
-    # A difference of logarithms: the quotient of two good rates may be too large for a float.
-    return max(1, math.ceil(math.log2(predicted_rate) - math.log2(first_rate)) + 1)
+    ratio = predicted_rate / first_rate
+    if ratio == math.inf:  # then, and only then, a difference: log2(20) - log2(10) is not 1.0
+        return math.ceil(math.log2(predicted_rate) - math.log2(first_rate)) + 1
+    return 1 if ratio <= 1.0 else math.ceil(math.log2(ratio)) + 1

@@ -16,8 +16,7 @@ Not here: bits (sizing gives the slice bits of one stage), when to grow (filters
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from bloomstore.theory.vector import LN2, ideal_hashes, optimal_bits, optimal_hashes
@@ -126,14 +125,13 @@ def space(P: float, r: float, s: float, m0: int, n: float) -> int:
     Source: SBF figure 1 (r = 1/2, m0 = 128, P = 1e-6, s = 1 and 2). A staircase: a new stage
     exists from the first key on that it takes.
     """
-    bits, held = 0, 0.0
-    for i in count():
+    bits, held, i = 0, 0.0, 0
+    while i == 0 or held < n:
         m = stage_slice_bits(m0, s, i)
         bits += m * stage_hashes(stage_error(first_error(P, r), r, i))
         held += stage_capacity(m)
-        if held >= n:
-            return bits
-    raise AssertionError("count() does not end")
+        i += 1
+    return bits
 
 
 def relative_space(P: float, r: float, s: float, growth: float) -> float:
@@ -141,7 +139,9 @@ def relative_space(P: float, r: float, s: float, growth: float) -> float:
 
     Source: SBF figures 2 and 5. Scale-free (slices are not rounded), whole hashes.
     """
-    cells = sum(s**i * k for i, k in enumerate(_whole_hashes(P, r, stages_for_growth(growth, s))))
+    first = first_error(P, r)
+    stages = range(stages_for_growth(growth, s))
+    cells = sum(s**i * stage_hashes(stage_error(first, r, i)) for i in stages)
     return cells / optimal_bits(growth * LN2, P)
 
 
@@ -174,9 +174,3 @@ def best_tightening(P: float, s: float, growth: float) -> float:
         else:
             low = left
     return round((low + high) / 2.0, 3)
-
-
-def _whole_hashes(P: float, r: float, stages: int) -> Iterator[int]:
-    """Yield the slices of the first stages of a chain."""
-    first = first_error(P, r)
-    return islice((stage_hashes(stage_error(first, r, i)) for i in count()), stages)

@@ -82,7 +82,7 @@ def fill_limit(k: int, P: float) -> float:
     Source: SBF section 3.1, P = p^k. Exact for an observed fill of a plain vector; high for the
     mean fill of slices (prod p_j <= (mean p)^k), so safe. The result to the k is never above P.
     """
-    p = P ** (1.0 / k)
+    p: float = P ** (1.0 / k)
     while p**k > P:
         p = math.nextafter(p, 0.0)
     return p

@@ -36,9 +36,7 @@ def test_added_keys_are_found_at_once_and_after_reopening(path: Path, spec: Filt
 
 
 @pytest.mark.parametrize("spec", FAMILIES, ids=lambda spec: type(spec).__name__)
-def test_re_adding_a_known_key_uses_no_capacity(
-    store: bloomstore.Store, spec: FilterSpec
-) -> None:
+def test_re_adding_a_known_key_uses_no_capacity(store: bloomstore.Store, spec: FilterSpec) -> None:
     seen = store.create("seen", spec)
     seen.add_many(range(200))
     before = seen.stats()

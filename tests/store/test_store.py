@@ -372,8 +372,9 @@ def test_a_rebuild_without_switch_changes_nothing(store: bloomstore.Store, path:
 
 def test_a_rebuild_keeps_the_seed(store: bloomstore.Store) -> None:
     store.create("users", SPEC)
-    with pytest.raises(SpecError, match="seed"), store.rebuild(
-        "users", Scalable(target_error=0.1, seed=5)
+    with (
+        pytest.raises(SpecError, match="seed"),
+        store.rebuild("users", Scalable(target_error=0.1, seed=5)),
     ):
         pass
 

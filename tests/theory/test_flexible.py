@@ -1,5 +1,7 @@
 """Flexible chains: the examples of the SFBF paper and the guards around arrival rates."""
 
+# ruff: noqa: N803, N806 - M, M0 and P are the symbols of the formulas under test.
+
 from __future__ import annotations
 
 import math
@@ -65,9 +67,7 @@ def test_vector_error_is_close_to_the_plain_error_and_not_above(
     assert exact * (1 - k * k / M) <= vector_error(M, k, n) <= exact * (1 + 1e-9)
 
 
-@given(
-    speeds=st.lists(st.integers(1, 8), min_size=1, max_size=10), last=st.floats(0.001, 1.0)
-)
+@given(speeds=st.lists(st.integers(1, 8), min_size=1, max_size=10), last=st.floats(0.001, 1.0))
 def test_load_factor_lies_within_the_bounds_of_sfbf_theorem_2(
     speeds: list[int], last: float
 ) -> None:

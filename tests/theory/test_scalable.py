@@ -1,5 +1,7 @@
 """Scalable chains: the numbers of the SBF paper, its figures, and the promise for ever."""
 
+# ruff: noqa: N803 - P is a symbol of the formulas under test.
+
 from __future__ import annotations
 
 import math

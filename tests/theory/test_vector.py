@@ -1,4 +1,6 @@
-"""Single plain and sliced vectors: the numbers of the documents, inverses, exactness at any size."""
+"""Single plain and sliced vectors: the numbers of the documents, inverses, digits at any size."""
+
+# ruff: noqa: N803, N806 - M, M0 and P are the symbols of the formulas under test.
 
 from __future__ import annotations
 
@@ -61,9 +63,7 @@ def test_32_kib_filter_has_the_numbers_of_sbf_table_1(P: float, k: int, m: int, 
     ("bits", "k", "error"),
     [(6, 4, 0.0561), (8, 6, 0.0215), (12, 8, 0.00314), (16, 11, 0.000458)],
 )
-def test_errors_agree_with_the_slides_to_their_last_digit(
-    bits: int, k: int, error: float
-) -> None:
+def test_errors_agree_with_the_slides_to_their_last_digit(bits: int, k: int, error: float) -> None:
     n = 10**7  # so large that the approximation of the slides and the exact form agree
     unit = 10.0 ** (math.floor(math.log10(error)) - 2)
     found = plain_error(bits * n, k, n)
@@ -101,9 +101,7 @@ def test_bits_and_hashes_per_key_agree_with_the_notes(P: float, bits: float, k: 
         (20, 10, 0.0001),
     ],
 )
-def test_errors_of_whole_bits_per_key_agree_with_the_notes(
-    bits: int, k: int, error: float
-) -> None:
+def test_errors_of_whole_bits_per_key_agree_with_the_notes(bits: int, k: int, error: float) -> None:
     n = 10**7
     assert round(plain_error(bits * n, k, n), 4) == error
 

@@ -1,0 +1,141 @@
+"""`bloomstore info STORE [NAME]`: everything that is known of a filter, or of all of them.
+
+The spec, the counts, the errors, the state, and every stage with its fill. Changes nothing.
+Exit status: 0 told, 2 an error.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import TextIO
+
+import bloomstore
+from bloomstore import Estimate, kernels
+from bloomstore.cli.arguments import add_json, add_store
+from bloomstore.cli.facts import filter_document
+from bloomstore.cli.show import (
+    Column,
+    bar,
+    count,
+    error,
+    print_facts,
+    print_json,
+    print_table,
+    ratio,
+    size,
+)
+from bloomstore.spec.families import spec_to_dict
+from bloomstore.store.stats import FilterStats, StageStats
+
+HELP = "show everything that is known of a filter, or of all filters of a store"
+EXAMPLES = """\
+  bloomstore info filters/ seen
+  bloomstore info filters/
+  bloomstore info filters/ seen --json
+"""
+NO_COMPILED_KERNELS = (
+    "warning: the compiled kernels are missing, so lookups and adds are many times slower;"
+    " reinstall bloomstore with a C compiler at hand"
+)
+
+COLUMNS = (
+    Column("stage"),
+    Column("vector", is_text=True, may_wrap=True),
+    Column("keys"),
+    Column("fill"),
+    Column("full", is_text=True),
+    Column("target\nerror"),
+    Column("error\nnow"),
+)
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    add_store(parser)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the filter (default: all)")
+    add_json(parser)
+
+
+def run(args: Namespace, out: TextIO) -> int:
+    """Prints the store's facts and those of one or all filters."""
+    with bloomstore.open(args.store, read_only=True) as store:
+        filters = len(store)
+        names = list(store) if args.name is None else [args.name]
+        told = [(store[name].stats(), store[name].estimate_count()) for name in names]
+    if args.json:
+        _print_document(args, told, out)
+        return 0
+    facts = [("store", str(args.store)), ("filters", count(filters)), ("kernels", kernels.BACKEND)]
+    print_facts(facts, out)
+    if kernels.BACKEND != "compiled":
+        print(NO_COMPILED_KERNELS, file=out)
+    for stats, distinct in told:
+        print(file=out)
+        print_facts(_facts(stats, distinct), out)
+        print(file=out)
+        print_table(COLUMNS, [_stage_row(stage, out) for stage in stats.stages], out)
+    return 0
+
+
+def _print_document(args: Namespace, told: list[tuple[FilterStats, Estimate]], out: TextIO) -> None:
+    documents = [
+        filter_document(stats) | {"estimate_count": asdict(distinct)} for stats, distinct in told
+    ]
+    print_json({"store": str(args.store), "kernels": kernels.BACKEND, "filters": documents}, out)
+
+
+def _facts(stats: FilterStats, distinct: Estimate) -> abc.Iterator[tuple[str, str]]:
+    spec = spec_to_dict(stats.spec)
+    yield "filter", stats.name
+    yield "family", f"{spec.pop('family')} ({_parameters(spec)})"
+    yield "durability", stats.durability
+    yield "state", str(stats.state)
+    yield "keys", f"{count(stats.keys)} were new when they were added"
+    yield "estimate", f"{_estimate(distinct)} different keys, from the bits"
+    yield "target error", error(stats.target_error)
+    yield "error now", error(stats.error_rate)
+    sealed = sum(stage.sealed for stage in stats.stages)
+    stages = f"{_plural(len(stats.stages), 'stage')}, {sealed} of them sealed"
+    yield "size", f"{size(stats.file_bytes)} in {stages}"
+    yield "bits", f"{count(stats.bits)}, fill {stats.fill:.1%}"
+    yield "bits per key", ratio(stats.bits_per_key)
+    yield "journal", f"{_plural(stats.journal_rows, 'row')} since the last checkpoint"
+
+
+def _parameters(spec: abc.Mapping[str, object]) -> str:
+    parts = []
+    for name, value in spec.items():
+        if value is None:
+            continue
+        shown = value
+        if isinstance(value, dict):
+            shown = " ".join(f"{key} {part}" for key, part in value.items())
+        parts.append(f"{name.replace('_', ' ')} {shown}")
+    return ", ".join(parts)
+
+
+def _estimate(distinct: Estimate) -> str:
+    numbers = (distinct.value, distinct.low, distinct.high)
+    value, low, high = (f"{number:,.0f}" for number in numbers)
+    mark = ", uncertain" if distinct.uncertain else ""
+    return f"{value} ({low} .. {high} at {distinct.confidence:.0%}{mark})"
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def _stage_row(stage: StageStats, out: TextIO) -> list[str]:
+    # Full by fill or by keys: the family decides, and the larger share is the one that counts.
+    share = max(stage.fill / stage.fill_limit, stage.keys / stage.capacity)
+    return [
+        str(stage.stage),
+        stage.geometry.partition(" ")[2],  # the family's line names layout and scheme
+        count(stage.keys),
+        f"{stage.fill:.1%}",
+        bar(1.0 if stage.sealed else share, out),
+        error(stage.target_error),
+        error(stage.error_rate),
+    ]

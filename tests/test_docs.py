@@ -1,0 +1,79 @@
+"""What the documents say is true: their examples run, their names exist, their drawings match."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bloomstore
+from bloomstore.catalog.environment import TABLES
+from bloomstore.cli import main
+from bloomstore.segment import header
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+FORMAT = (ROOT / "FORMAT.md").read_text()
+
+
+def code_blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_python_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = code_blocks(README, "python")
+    exec(compile(block, "README.md", "exec"), {})
+    error, count = re.match(r"(\S+) (\S+)", capsys.readouterr().out).groups()
+    assert 0 < float(error) <= 1e-3
+    assert abs(float(count) - 1_000_002) < 10_000
+
+
+def test_the_commands_of_the_readme_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text("alice\ncarol\n")
+    (block,) = code_blocks(README, "sh")
+    for line in block.splitlines():
+        command = shlex.split(line, comments=True)
+        assert command[0] == "bloomstore"
+        assert main(command[1:]) == 0, line
+    shown = capsys.readouterr().out
+    assert "maybe\talice" in shown
+    assert "absent\tbob" in shown
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_first_steps_run_and_lose_nothing() -> None:
+    shown = subprocess.run(
+        [sys.executable, ROOT / "tools" / "first_steps.py"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "0 of them unknown to the filter" in shown
+    assert "0 problems" in shown
+
+
+def test_every_public_name_has_a_docstring_and_is_in_all() -> None:
+    for name in bloomstore.__all__:
+        thing = getattr(bloomstore, name)
+        assert name == "Durability" or thing.__doc__, name
+
+
+def test_the_format_document_has_the_drawing_of_the_header() -> None:
+    row = re.compile(r"^ +(\d+) +(\d+)  (\w[\w ]*?)(?:  |$)", re.MULTILINE)
+    drawn, written = row.findall(header.__doc__ or ""), row.findall(FORMAT)
+    assert len(drawn) > 15
+    assert [field for field in drawn if field not in written] == []
+
+
+def test_the_format_document_names_every_table() -> None:
+    assert [table for table in TABLES if f"| {table} |" not in FORMAT] == []

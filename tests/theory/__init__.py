@@ -1,1 +1,0 @@
-"""Tests of the formulas: the numbers of the source documents, properties, and simulations."""
