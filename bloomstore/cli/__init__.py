@@ -20,6 +20,7 @@ import os
 import sys
 import warnings
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from pathlib import Path
 from typing import Protocol, TextIO
 
 import bloomstore
@@ -48,6 +49,27 @@ class Command(Protocol):
         """Does the work and returns the exit status."""
 
 
+class CommandParser(ArgumentParser):
+    """Takes options anywhere: argparse by itself would lose the key in `STORE NAME --null KEY`.
+
+    (It gives `KEY ...` nothing as soon as NAME is followed by an option.)
+    """
+
+    _is_inside = False
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: abc.Sequence[str] | None = None, namespace: Namespace | None = None
+    ) -> tuple[Namespace, list[str]]:
+        """Parses options first and positionals from what is left."""
+        if self._is_inside:  # the intermixed parser calls this for each of its two passes
+            return super().parse_known_args(args, namespace)
+        self._is_inside = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_inside = False
+
+
 COMMANDS: dict[str, Command] = {
     "create": create,
     "add": add,
@@ -72,7 +94,9 @@ def make_parser() -> ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=f"bloomstore {bloomstore.__version__}"
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
+    )
     for name, command in COMMANDS.items():
         part = commands.add_parser(
             name,
@@ -87,11 +111,12 @@ def make_parser() -> ArgumentParser:
 
 def main(argv: abc.Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; raises nothing."""
+    _open_missing_streams()
     try:
         args = make_parser().parse_args(argv)
     except SystemExit as end:  # argparse has said what is wrong, or has printed the help
         return end.code if isinstance(end.code, int) else 2
-    _print_what_the_terminal_cannot(sys.stdout)
+    _escape_what_cannot_be_printed(sys.stdout)
     command: Command = COMMANDS[args.command]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
@@ -126,11 +151,19 @@ def _complain(what: str) -> None:
     print("bloomstore:", " ".join(what.splitlines()), file=sys.stderr)
 
 
-def _print_what_the_terminal_cannot(out: TextIO) -> None:
+def _escape_what_cannot_be_printed(out: TextIO) -> None:
     """Lets keys in letters that the output's encoding lacks come out escaped, not as an error."""
     reconfigure = getattr(out, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")
+
+
+def _open_missing_streams() -> None:
+    """Makes up for a standard stream that was closed by whoever started this process."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  stays open
+            setattr(sys, name, stream)
 
 
 def _close_output() -> None:

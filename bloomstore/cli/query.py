@@ -51,6 +51,7 @@ def run(args: Namespace, out: TextIO) -> int:
     is_bar_wanted = not (is_talking and out.isatty())
     with bloomstore.open(args.store, read_only=True) as store:
         asked = store[args.name]
+        _warn_of_doubt(asked)
         with Progress(input_bytes(args), is_wanted=is_bar_wanted) as progress:
             for piece in read_pieces(args):
                 answers = _ask(asked, piece)
@@ -60,7 +61,6 @@ def run(args: Namespace, out: TextIO) -> int:
                     _print_answers(piece, answers, args, out)
                 elif args.quiet and maybes:
                     return 0
-        _warn_of_doubt(asked)
     if args.count:
         _print_counts(maybes, progress.keys - maybes, args, out)
     return 0 if maybes else 1

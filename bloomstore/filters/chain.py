@@ -1,4 +1,4 @@
-"""The stages of one filter, in order, as one immutable object that can be asked.
+"""The stages of one filter, in order, as one object that can be asked.
 
 In: fingerprints, out: reported or not. A chain is swapped as a whole when the stage list changes;
 whoever holds the old one keeps its mappings alive and goes on safely.
@@ -6,7 +6,9 @@ whoever holds the old one keeps its mappings alive and goes on safely.
 Invariants
   1. `find` looks at bits only. Whether its "no" may be believed is `doubt`: a chain with a stage
      that could not be read or trusted has one, and its owner answers "maybe" to everything.
-  2. Newest stages are asked first: they hold the most keys.
+  2. No bit of a sealed stage is looked at before its block was verified; a damaged block reports
+     every key (`damage` says so). Once all blocks are verified this costs nothing.
+  3. Newest stages are asked first: they hold the most keys.
 
 Not here: setting bits and growing (store), how bits are found (kernels).
 """
@@ -21,8 +23,11 @@ from numpy.typing import NDArray
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import StageRow
+from bloomstore.segment.blocks import touched_blocks
 from bloomstore.segment.segment import Segment
 from bloomstore.spec.geometry import Geometry
+
+Prints = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +42,78 @@ class Stage:
 class Chain:
     """The stages of one chain, oldest first."""
 
-    __slots__ = ("_older_geometries", "_older_vectors", "doubt", "geometries", "stages", "vectors")
+    __slots__ = ("_unverified", "doubt", "geometries", "stages", "vectors")
 
     def __init__(self, stages: abc.Iterable[Stage]) -> None:
         self.stages: tuple[Stage, ...] = tuple(stages)
-        readable = [
-            (stage.segment.vector, stage.row.spec.geometry)
-            for stage in reversed(self.stages)
-            if stage.segment is not None
-        ]
-        self.vectors: tuple[NDArray[np.uint8], ...] = tuple(vector for vector, _ in readable)
-        self.geometries: tuple[Geometry, ...] = tuple(geometry for _, geometry in readable)
-        skipped = 1 if self.stages and self.stages[-1].segment is not None else 0
-        self._older_vectors = self.vectors[skipped:]
-        self._older_geometries = self.geometries[skipped:]
         doubts = [stage.doubt for stage in self.stages if stage.doubt is not None]
         self.doubt: str | None = "; ".join(doubts) if doubts else None
         if not self.stages:
             self.doubt = "the catalog lists no stage"
+        readable = self._readable(self.stages)
+        self.geometries: tuple[Geometry, ...] = tuple(geometry for _, geometry in readable)
+        self.vectors: tuple[NDArray[np.uint8], ...] = ()
+        self._take_vectors()
+        self._unverified = [segment for segment, _ in readable if segment.unverified]
 
     @property
     def newest(self) -> Stage:
         """The stage that takes new keys."""
         return self.stages[-1]
 
-    def find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    @property
+    def is_verified(self) -> bool:
+        """Whether every block of every sealed stage was verified."""
+        return not self._unverified
+
+    @property
+    def damage(self) -> str | None:
+        """Which verified blocks were damaged; they answer "maybe"."""
+        found = [
+            f"stage {stage.row.stage}: damaged blocks {sorted(stage.segment.damaged)}"
+            for stage in self.stages
+            if stage.segment is not None and stage.segment.damaged
+        ]
+        return "; ".join(found) if found else None
+
+    def find(self, prints: Prints) -> NDArray[np.bool_]:
         """Which keys the bits of any stage report."""
+        if self._unverified:
+            self._verify(prints)
         return kernels.find(self.vectors, self.geometries, prints)
 
-    def find_in_older(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which keys the bits of any stage but the newest report."""
-        return kernels.find(self._older_vectors, self._older_geometries, prints)
+    def find_in_older(self, prints: Prints) -> NDArray[np.bool_]:
+        """Which keys any stage but the newest certainly has; a damaged stage has none."""
+        if self._unverified:
+            self._verify(prints)
+        older = [
+            (segment.vector, geometry)
+            for segment, geometry in self._readable(self.stages[:-1])
+            if not segment.damaged
+        ]
+        return kernels.find([vector for vector, _ in older], [shape for _, shape in older], prints)
+
+    def _verify(self, prints: Prints) -> None:
+        """Verifies the blocks that these keys need, and as many more as there are keys."""
+        for segment in self._unverified:
+            geometry = segment.header.spec.geometry
+            if len(prints) * geometry.hashes >= len(segment.unverified):
+                needed = set(segment.unverified)
+            else:
+                needed = touched_blocks(geometry, [prints])
+                needed.update(sorted(segment.unverified)[: len(prints)])
+            segment.verify(needed)
+        self._take_vectors()
+        self._unverified = [segment for segment in self._unverified if segment.unverified]
+
+    def _take_vectors(self) -> None:
+        self.vectors = tuple(segment.vector for segment, _ in self._readable(self.stages))
+
+    @staticmethod
+    def _readable(stages: abc.Sequence[Stage]) -> list[tuple[Segment, Geometry]]:
+        """Mapped stages, newest first."""
+        return [
+            (stage.segment, stage.row.spec.geometry)
+            for stage in reversed(stages)
+            if stage.segment is not None
+        ]

@@ -3,7 +3,7 @@
 In: arrays and geometries from a caller; out: nothing, or a ValueError that says what is wrong.
 The numpy twin calls these; the compiled twin makes the same checks on the buffers it takes.
 
-Not here: checks of the numbers inside a geometry (spec/geometry.py makes them).
+Not here: what the numbers inside a geometry may be (spec/geometry.py says it).
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ def check_vector(
         raise ValueError("vector must be writable, got a read-only array")
     if geometry is None:
         return
-    if not isinstance(geometry, Geometry):
-        raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
-    if geometry.layout not in tuple(LayoutCode) or geometry.scheme not in tuple(SchemeCode):
-        raise ValueError(f"no kernel for layout {geometry.layout}, scheme {geometry.scheme}")
+    _check_geometry(geometry)
     if len(vector) != geometry.vector_bytes:
         raise ValueError(
             f"vector must have {geometry.vector_bytes} bytes ({geometry}), got {len(vector)}"
@@ -70,6 +67,18 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
 def limit(number: int) -> int:
     """The same limit, brought into the range of a signed 64-bit integer."""
     return max(-1, min(index(number), _FAR))
+
+
+def _check_geometry(geometry: Geometry) -> None:
+    """Refuse impossible numbers, however they came into the object: making it again checks them."""
+    if not isinstance(geometry, Geometry):
+        raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
+    Geometry(
+        layout=LayoutCode(geometry.layout),
+        scheme=SchemeCode(geometry.scheme),
+        slice_bits=geometry.slice_bits,
+        hashes=geometry.hashes,
+    )
 
 
 def _check_array(name: str, array: object, dtype: np.dtype[np.generic]) -> None:

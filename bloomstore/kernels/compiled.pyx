@@ -167,9 +167,14 @@ cdef uint64_t _describe(bloom_vector *v, object geometry) except 0:
     """Fill in everything but the bits; return how many bytes the vector must have."""
     if not isinstance(geometry, Geometry):
         raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
-    cdef unsigned layout = geometry.layout, scheme = geometry.scheme
-    cdef uint64_t bits = geometry.slice_bits, stride = (bits + 511) // 512 * 512
-    v.hashes = geometry.hashes
+    cdef unsigned layout, scheme
+    cdef uint64_t bits, stride
+    try:
+        layout, scheme = geometry.layout, geometry.scheme
+        bits, v.hashes = geometry.slice_bits, geometry.hashes
+    except OverflowError as error:
+        raise ValueError(f"no kernel for such large numbers: {geometry}") from error
+    stride = (bits + 511) // 512 * 512
     v.slice_bits = bits
     v.step_bits = stride if layout == _SLICED else 0
     if layout == _BLOCKED and scheme == _SPREAD and bits % 512 == 0:
@@ -184,7 +189,9 @@ cdef uint64_t _describe(bloom_vector *v, object geometry) except 0:
     else:
         v.kind = 0
     if not v.kind or not 1 <= v.hashes <= BLOOM_MAX_HASHES or not 1 <= bits <= _MOST_BITS:
-        raise ValueError(f"no kernel for layout {layout}, scheme {scheme}")
+        raise ValueError(
+            f"no kernel for layout {layout}, scheme {scheme}, {bits} bits, {v.hashes} hashes"
+        )
     if v.kind == BLOOM_H3:
         _need_tables(v.hashes)
     return (v.hashes if layout == _SLICED else 1) * stride // 8

@@ -19,7 +19,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.hashing.addresses import bit_addresses
 from bloomstore.segment.header import BLOCK_BYTES, SegmentHeader
+from bloomstore.spec.geometry import Geometry
 
 _PLACE = struct.Struct("<16sQQ")
 
@@ -34,6 +36,16 @@ def block_checksums(
 ) -> NDArray[np.uint32]:
     """Checksums of these blocks, in their order."""
     return np.fromiter((block_checksum(header, vector, block) for block in blocks), np.uint32)
+
+
+def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]) -> set[int]:
+    """Blocks that hold a bit of any of these fingerprints."""
+    bits = np.uint64(8 * BLOCK_BYTES)
+    found: set[int] = set()
+    for prints in batches:
+        for j in range(geometry.hashes):
+            found.update(np.unique(bit_addresses(geometry, prints, j) // bits).tolist())
+    return found
 
 
 def zero_checksums(header: SegmentHeader) -> NDArray[np.uint32]:

@@ -91,6 +91,12 @@ class SegmentHeader:
         return -(-self.spec.geometry.vector_bytes // BLOCK_BYTES)
 
 
+def segment_number(file_name: str) -> int:
+    """The number in the name of a segment file, or 0 for any other name."""
+    number = file_name.removesuffix(".seg").rpartition(".N")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else 0
+
+
 def pack_header(header: SegmentHeader) -> bytes:
     """The 4096 bytes of a header."""
     spec = header.spec

@@ -53,6 +53,15 @@ class MappedFile:
         """64-bit words of the mapping in native order: cheap to read one by one."""
         return memoryview(self._map)[offset : offset + 8 * count].cast("Q")
 
+    def private_copy(self, offset: int, length: int) -> NDArray[np.uint8]:
+        """A copy-on-write mapping of the same bytes: changes stay in this process."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            copy = _map(descriptor, offset + length, mmap.ACCESS_COPY)
+        finally:
+            os.close(descriptor)
+        return np.frombuffer(copy, dtype=np.uint8, count=length, offset=offset)
+
     def expect_random_access(self) -> None:
         """Tells the kernel that a lookup wants one page, not the 32 around it."""
         if hasattr(mmap, "MADV_RANDOM"):

@@ -13,7 +13,9 @@ Not here: the catalog's rows (catalog), when a file may be unlinked (store).
 
 from __future__ import annotations
 
+import collections.abc as abc
 import fcntl
+import logging
 import os
 from pathlib import Path
 
@@ -22,7 +24,9 @@ from numpy.typing import NDArray
 
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile
+from bloomstore.segment.blocks import damaged_blocks
 from bloomstore.segment.header import (
+    BLOCK_BYTES,
     HEADER_BYTES,
     SegmentHeader,
     pack_header,
@@ -30,20 +34,39 @@ from bloomstore.segment.header import (
 )
 from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor, sync_directory
 
+log = logging.getLogger("bloomstore")
+
 WORD_SET_BITS = 0
 WORD_KEYS = 1
 WORDS = 8
 
 
 class Segment:
-    """A mapped segment file."""
+    """A mapped segment file.
 
-    __slots__ = ("__weakref__", "_file", "header", "path", "vector", "words")
+    `unverified` are blocks of a sealed segment whose checksums nobody has looked at yet: they must
+    be verified before a "no" is taken from them. `damaged` are those that failed.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_checksums",
+        "_file",
+        "damaged",
+        "header",
+        "path",
+        "unverified",
+        "vector",
+        "words",
+    )
 
     def __init__(self, header: SegmentHeader, file: MappedFile) -> None:
         self.header = header
         self.path = file.path
         self._file = file
+        self._checksums: NDArray[np.uint32] | None = None
+        self.unverified: set[int] = set()
+        self.damaged: set[int] = set()
         self.vector: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
         self.words = file.words(header.words_offset, WORDS)
 
@@ -51,6 +74,29 @@ class Segment:
     def is_writable(self) -> bool:
         """Whether the mapping may be written to."""
         return self._file.writable
+
+    def expect(self, checksums: NDArray[np.uint32]) -> None:
+        """From now on every block counts as unverified until it has its checksum."""
+        self._checksums = checksums
+        self.unverified = set(range(self.header.blocks))
+
+    def verify(self, blocks: abc.Iterable[int]) -> None:
+        """Verifies these blocks once; a damaged one reports every key from then on.
+
+        Damage is kept out of the file: a private copy of the mapping gets ones in its place.
+        """
+        asked = self.unverified.intersection(blocks)
+        if not asked or self._checksums is None:
+            return
+        found = damaged_blocks(self.header, self.vector, self._checksums, asked)
+        if found:
+            log.warning("%s: blocks %s fail their checksums and answer maybe", self.path, found)
+            copy = self._file.private_copy(HEADER_BYTES, len(self.vector))
+            for block in self.damaged.union(found):
+                copy[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
+            self.vector = copy
+            self.damaged.update(found)
+        self.unverified.difference_update(asked)
 
     def sync(self) -> None:
         """Makes all bits durable. Raises OSError once and for all: never call it again then."""

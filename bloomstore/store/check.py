@@ -20,10 +20,9 @@ from bloomstore.errors import (
     FilterNotFound,
     StoreFailed,
 )
-from bloomstore.segment.blocks import damaged_blocks
-from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
+from bloomstore.segment.blocks import damaged_blocks, touched_blocks
+from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, segment_number
 from bloomstore.segment.segment import Segment
-from bloomstore.store.checkpoint import touched_blocks
 from bloomstore.store.core import Core
 from bloomstore.store.problem import Problem
 
@@ -117,7 +116,7 @@ def _check_blocks(
         what = f"block checksums of segment {stage.number} are missing"
         yield Problem(catalog, 0, what, row.name)
         return
-    touched = set(touched_blocks(stage.spec.geometry, entries))
+    touched = touched_blocks(stage.spec.geometry, [entry.prints for entry in entries])
     asked = [block for block in range(segment.header.blocks) if block not in touched]
     for block in damaged_blocks(segment.header, segment.vector, checksums, asked):
         offset = HEADER_BYTES + block * BLOCK_BYTES
@@ -129,8 +128,7 @@ def _check_folder(core: Core, known: set[str], next_number: int) -> abc.Iterator
     for path in sorted(core.folder.segments.iterdir()):
         if path.name in known:
             continue
-        number = path.name.removesuffix(".seg").rpartition(".N")[2]
-        if number.isdecimal() and int(number) >= next_number:
+        if segment_number(path.name) >= next_number:
             what = "is newer than the catalog: the catalog was rolled back"
         else:
             what = "no catalog row knows this file"

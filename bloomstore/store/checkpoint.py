@@ -22,11 +22,8 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.errors import StoreFailed
-from bloomstore.hashing.addresses import bit_addresses
-from bloomstore.segment.blocks import block_checksums
-from bloomstore.segment.header import BLOCK_BYTES
+from bloomstore.segment.blocks import block_checksums, touched_blocks
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
-from bloomstore.spec.geometry import Geometry
 from bloomstore.store.core import Core
 
 # A journal this long is replayed in well under a second at the next open.
@@ -93,45 +90,33 @@ def _one_stage(
     try:
         segment.sync()
     except OSError as error:
-        _poison(core, stage, f"a sync failed: {error.strerror}")
+        core.poison(stage, f"a sync failed: {error.strerror}")
         raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
     if is_dirty:
         counts = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]
     else:
-        counts = (
-            (entries[-1].set_bits, entries[-1].keys) if entries else (stage.set_bits, stage.keys)
-        )
+        last = entries[-1] if entries else stage
+        counts = last.set_bits, last.keys
     with core.catalog.write() as change:
         checksums = change.checksums(stage.number, segment.header.blocks)
-        blocks = None if is_dirty else touched_blocks(stage.spec.geometry, entries)
+        blocks = (
+            None
+            if is_dirty
+            else touched_blocks(stage.spec.geometry, [entry.prints for entry in entries])
+        )
         change.put_checksums(stage.number, _renewed(segment, checksums, blocks))
         change.update_stage(stage, set_bits=counts[0], keys=counts[1], sealed=sealed)
         change.delete_journal(entry.sequence for entry in entries)
     crash_point("seal: marked" if sealed else "checkpoint: catalog committed")
 
 
-def touched_blocks(geometry: Geometry, entries: list[JournalRow]) -> list[int]:
-    """Blocks in which these rows set bits."""
-    bits = np.uint64(8 * BLOCK_BYTES)
-    found: set[int] = set()
-    for entry in entries:
-        for j in range(geometry.hashes):
-            found.update(np.unique(bit_addresses(geometry, entry.prints, j) // bits).tolist())
-    return sorted(found)
-
-
 def _renewed(
-    segment: Segment, checksums: NDArray[np.uint32] | None, blocks: list[int] | None
+    segment: Segment, checksums: NDArray[np.uint32] | None, blocks: set[int] | None
 ) -> NDArray[np.uint32]:
     """Checksums of the whole vector, computed again for these blocks, or for all."""
     if checksums is None or blocks is None:
         return block_checksums(segment.header, segment.vector, range(segment.header.blocks))
     renewed = checksums.copy()
-    renewed[blocks] = block_checksums(segment.header, segment.vector, blocks)
+    changed = sorted(blocks)
+    renewed[changed] = block_checksums(segment.header, segment.vector, changed)
     return renewed
-
-
-def _poison(core: Core, stage: StageRow, reason: str) -> None:
-    with core.change() as change:
-        change.update_stage(stage, poisoned=reason)
-        change.raise_generation()

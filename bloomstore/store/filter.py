@@ -69,8 +69,11 @@ class Filter(OneKey):
 
     @property
     def state(self) -> FilterState:
-        """Whether a "no" is certain, and if not, why."""
-        return self._current().state
+        """Whether everything is in order, and if not, why some or all answers are "maybe"."""
+        view = self._current()
+        if view.state.is_sound and view.live.damage is not None:
+            return FilterState(StateName.DAMAGED, view.live.damage)
+        return view.state
 
     def may_contain_many(self, keys: abc.Iterable[Key]) -> NDArray[np.bool_]:
         """Which of the keys may have been added, in order. False is certain.
@@ -143,6 +146,11 @@ class Filter(OneKey):
         if not view.state.is_sound:
             return np.ones(len(prints), np.bool_)
         found = view.live.find(prints)
+        if self._fast_generation == NEVER and view.live.is_verified:
+            with self._store.views:
+                if self._view is view:
+                    self._point_at(self._core.words, view.live.vectors, view.live.geometries)
+                    self._resume()
         batch = self._store.batches.mine
         return found if batch is None else found | batch.find(self._number, prints)
 
@@ -152,13 +160,13 @@ class Filter(OneKey):
         view = self._current()
         if batch is not None:
             fresh = prints[~(view.live.find(prints) | batch.find(self._number, prints))]
-            return batch.collect(self._number, fresh if view.state.is_sound else prints)
+            return batch.collect(self._number, fresh if self.state.is_sound else prints)
         # A key that every chain of a sound filter reports was made durable with its bits.
         # The second look at the generation says that no rebuild had begun by then.
         core = self._store.core
         if view.state.is_sound and view.coming is None:
             unknown = prints[~view.live.find(prints)]
-            if core.words[GENERATION] == view.generation:
+            if core.words[GENERATION] == view.generation and view.live.damage is None:
                 prints = unknown
         if not len(prints):
             return 0
@@ -189,7 +197,8 @@ class Filter(OneKey):
 
     def _resume(self) -> None:
         """Lets single lookups take the fast path again, if they may. Holds the views lock."""
-        may = self._view.state.is_sound and not self._store.batches.open
+        view = self._view
+        may = view.state.is_sound and view.live.is_verified and not self._store.batches.open
         self._fast_generation = self._view.generation if may else NEVER
 
     def _pause(self) -> None:

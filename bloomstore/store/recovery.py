@@ -17,9 +17,26 @@ import collections.abc as abc
 from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, JournalRow
 from bloomstore.crash import crash_point
+from bloomstore.segment.header import segment_number
 from bloomstore.segment.segment import WORD_SET_BITS
 from bloomstore.store.core import Core
 from bloomstore.store.lock import APPLIED, APPLYING, BOOT, GENERATION
+
+
+def rollback(core: Core) -> str | None:
+    """Why the catalog must be older than the files beside it, if it is.
+
+    Every number is committed before its file is made, so the files are listed first.
+    """
+    numbers = [segment_number(path.name) for path in core.folder.segments.iterdir()]
+    with core.catalog.read() as view:
+        next_number = view.counters().next_number
+    if max(numbers, default=0) < next_number:
+        return None
+    return (
+        f"the catalog was rolled back: it has given out numbers below {next_number},"
+        f" a file has number {max(numbers)}"
+    )
 
 
 def finish(core: Core) -> None:

@@ -370,6 +370,8 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
     core = Core(folder, options)
     try:
         alone = core.users.is_alone()
+        core.doubt = recovery.rollback(core)
+        core.verifies_active = alone
         if not options.read_only:
             with core.lock.hold():
                 if alone or core.words[BOOT] != core.boot_word:

@@ -84,6 +84,8 @@ def _unapplied(view: CatalogView, row: FilterRow) -> list[JournalRow]:
 
 
 def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]) -> FilterState:
+    if core.doubt is not None:
+        return FilterState(StateName.DAMAGED, core.doubt)
     if chain.doubt is not None:
         return FilterState(StateName.DAMAGED, chain.doubt)
     if row.dirty_boot is not None and row.dirty_boot != core.boot:

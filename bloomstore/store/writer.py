@@ -53,6 +53,8 @@ def writing(core: Core) -> abc.Iterator[None]:
     """Holds the writer lock, with everything that dead holders left finished."""
     if core.options.read_only:
         raise StoreReadOnly(f"{core.folder.path} was opened read-only")
+    if core.doubt is not None:
+        raise StoreFailed(f"{core.folder.path} takes no changes: {core.doubt}")
     with core.lock.hold():
         recovery.finish(core)
         yield

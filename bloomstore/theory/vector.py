@@ -223,5 +223,6 @@ def _standard_error(cells: int, throws: float) -> float:
     """Return the standard error of the throws told from occupied cells."""
     if throws == 0:
         return 0.0
-    slope = -cells * (1.0 - _occupied(cells, throws)) * _log_miss(cells) if cells > 1 else 0.0
+    miss = _log_miss(cells)
+    slope = -cells * math.exp(throws * miss) * miss if cells > 1 else 0.0
     return math.inf if slope == 0.0 else math.sqrt(_occupancy_variance(cells, throws)) / slope

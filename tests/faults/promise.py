@@ -1,4 +1,4 @@
-"""The promise, as a check: what was acknowledged is found, nothing is wrong, errors are as agreed."""
+"""The promise as a check: what was acknowledged is found, nothing is wrong, errors are low."""
 
 from __future__ import annotations
 

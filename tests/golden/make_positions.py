@@ -17,14 +17,14 @@ from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 
 PATH = Path(__file__).parent / "positions.json"
 
-# All zeros, all ones, one bit each, and digests of Murmur3 for "alice", "bob" and nothing.
+# All zeros, all ones, one bit each, and digests: Murmur3 of b"alice" and b"bob", and a counter.
 FINGERPRINTS = [
     "00000000000000000000000000000000",
     "ffffffffffffffffffffffffffffffff",
     "01000000000000000000000000000000",
     "00000000000000000000000000000080",
-    "d2f7d5b2b1c8d5bb4f4e0f4a6d7c0a11",
-    "8b95f808840725c6aaec7d2f3d5d1c90",
+    "aa55b3e8974f1a4f63829f307f42f904",
+    "ddafb4600c1f1bb5f8bf5b18adcd9ea9",
     "0123456789abcdeffedcba9876543210",
 ]
 # (layout, scheme, slice bits, hashes): tiny, odd, a power of two, beyond 2^32, all 64 hashes.

@@ -6,6 +6,9 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import bloomstore
@@ -57,10 +60,7 @@ def test_one_batch_and_single_adds_give_the_same_bits(
     for how in ("batch", "single"):
         with bloomstore.open(tmp_path / how) as store:
             seen = store.create("seen", spec, durability=durability)
-            if how == "batch":
-                added = seen.add_many(keys)
-            else:
-                added = sum(seen.add(key) for key in keys)
+            added = seen.add_many(keys) if how == "batch" else sum(map(seen.add, keys))
             chain = seen._current().live
             vectors.append((added, [vector.tobytes() for vector in chain.vectors]))
     assert vectors[0] == vectors[1]
@@ -206,20 +206,16 @@ def test_estimate_count_is_near_the_truth(store: bloomstore.Store) -> None:
 
 
 def test_arrow_pandas_polars_and_numpy_give_the_same_answers(store: bloomstore.Store) -> None:
-    import pandas
-    import polars
-    import pyarrow
-
     seen = store.create("seen", Scalable(target_error=1e-6))
-    seen.add_many(pyarrow.array([f"user {i}" for i in range(100)]))
+    seen.add_many(pa.array([f"user {i}" for i in range(100)]))
     asked = [f"user {i}" for i in range(50, 150)]
     expected = [True] * 50 + [False] * 50
     for keys in (
         asked,
         np.array(asked),
-        pyarrow.array(asked),
-        pandas.Series(asked),
-        polars.Series(asked),
+        pa.array(asked),
+        pd.Series(asked),
+        pl.Series(asked),
         iter(asked),
     ):
         assert seen.may_contain_many(keys).tolist() == expected

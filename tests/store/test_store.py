@@ -1,9 +1,8 @@
-"""Opening, naming, dropping; options, notes, fences; what is refused and that it changes nothing."""
+"""Opening, naming, dropping; notes, fences, batches; what is refused, and that it changes nothing."""
 
 from __future__ import annotations
 
 import collections.abc as abc
-import os
 import stat
 from pathlib import Path
 
@@ -169,7 +168,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(NotAStore, match=r"letter\.txt"):
         bloomstore.open(tmp_path)
-    assert os.listdir(tmp_path) == ["letter.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
     with pytest.raises(NotAStore, match="it is a file"):
         bloomstore.open(tmp_path / "letter.txt")
 
