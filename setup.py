@@ -29,7 +29,7 @@ def extensions() -> list[Extension]:
         "bloomstore.kernels.compiled",
         [SOURCE],
         include_dirs=["bloomstore/kernels"],
-        depends=HEADERS,
+        depends=[SOURCE, *HEADERS],  # also what puts them into the source distribution
         extra_compile_args=flags,
         optional=not REQUIRED,
     )

@@ -26,6 +26,7 @@ from __future__ import annotations
 import collections.abc as abc
 import contextlib
 import struct
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog import rows
 from bloomstore.catalog.environment import TABLES, make_environment, open_environment
-from bloomstore.catalog.rows import Counters, FilterRow, JournalRow, StageRow
+from bloomstore.catalog.rows import Counters, FilterRow, Identity, JournalRow, StageRow
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 
 CHECKSUMS_PER_ROW = 1024
@@ -44,9 +45,16 @@ _NUMBER = struct.Struct(">Q")
 _BLOCKS_KEY = struct.Struct(">QQ")
 
 
-def make_catalog(path: Path, store_id: bytes, created_at: float) -> None:
+def make_catalog(path: Path, created_at: float) -> None:
     """Creates an empty catalog, whole or not at all."""
-    identity = rows.pack_identity(store_id, created_at, ".".join(map(str, lmdb.version())))
+    identity = rows.pack_identity(
+        Identity(
+            store_id=uuid.uuid4().bytes,
+            incarnation=uuid.uuid4().hex,
+            created_at=created_at,
+            lmdb_version=".".join(map(str, lmdb.version())),
+        )
+    )
     counters = rows.pack_counters(Counters())
     first = {
         b"identity": rows.frame("store", b"identity", identity),
@@ -118,8 +126,8 @@ class CatalogView:
         self._transaction = transaction
         self._tables = tables
 
-    def store_id(self) -> bytes:
-        """The id in every segment of the store."""
+    def identity(self) -> Identity:
+        """Which store this is."""
         return rows.unpack_identity(self._need("store", b"identity"))
 
     def counters(self) -> Counters:
@@ -246,6 +254,30 @@ class CatalogChange(CatalogView):
         self.generation = counters.generation + 1
         self._put_counters(replace(counters, generation=self.generation))
         return self.generation
+
+    def renew_incarnation(self) -> str:
+        """Says that this is another copy of the store than the one it was made from."""
+        identity = replace(self.identity(), incarnation=uuid.uuid4().hex)
+        self._put("store", b"identity", rows.pack_identity(identity))
+        return identity.incarnation
+
+    def raise_next_number(self, least: int) -> None:
+        """Makes sure that numbers below `least` are never given out again."""
+        counters = self.counters()
+        self._put_counters(replace(counters, next_number=max(least, counters.next_number)))
+
+    def delete_damaged_journal(self) -> list[int]:
+        """Deletes journal rows that cannot be read, and says which."""
+        gone = []
+        with self._cursor("journal") as cursor:
+            for key, raw in cursor.iternext():
+                try:
+                    rows.unpack_journal(key, rows.unframe("journal", key, bytes(raw)))
+                except DamagedRow:
+                    gone.append(int.from_bytes(key, "big"))
+        for sequence in gone:
+            self._delete("journal", _NUMBER.pack(sequence))
+        return gone
 
     def put_filter(self, row: FilterRow) -> Self:
         """Inserts or replaces a filter."""

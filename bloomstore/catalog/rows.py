@@ -318,21 +318,44 @@ def unpack_tombstone(key: bytes, payload: bytes) -> str:
     return str(_Fields("tombstones", key, payload).get("file", str))
 
 
-def pack_identity(store_id: bytes, created_at: float, lmdb_version: str) -> bytes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which store this is. A copy keeps the id (its segments carry it), not the incarnation."""
+
+    store_id: bytes
+    incarnation: str
+    created_at: float
+    lmdb_version: str
+
+
+def pack_identity(identity: Identity) -> bytes:
     """JSON."""
-    return _dump({"id": store_id.hex(), "created_at": created_at, "lmdb": lmdb_version})
+    return _dump(
+        {
+            "id": identity.store_id.hex(),
+            "incarnation": identity.incarnation,
+            "created_at": identity.created_at,
+            "lmdb": identity.lmdb_version,
+        }
+    )
 
 
-def unpack_identity(payload: bytes) -> bytes:
-    """The store's id."""
-    text = _Fields("store", b"identity", payload).get("id", str)
+def unpack_identity(payload: bytes) -> Identity:
+    """Inverse of pack_identity."""
+    plain = _Fields("store", b"identity", payload)
+    text = plain.get("id", str)
     try:
         store_id = bytes.fromhex(text)
     except ValueError:
         store_id = b""
     if len(store_id) != 16:
         raise DamagedRow("store", b"identity", f"store id is {text!r}, expected 32 hex digits")
-    return store_id
+    return Identity(
+        store_id=store_id,
+        incarnation=plain.get("incarnation", str),
+        created_at=plain.get("created_at", float),
+        lmdb_version=plain.get("lmdb", str),
+    )
 
 
 def _dump(plain: dict[str, Any]) -> bytes:

@@ -22,6 +22,8 @@ EXAMPLES = """\
   bloomstore ls filters/ --json
 """
 
+MOST_STATE = 50
+
 COLUMNS = (
     Column("name", is_text=True, may_wrap=True),
     Column("family", is_text=True),
@@ -76,9 +78,14 @@ def _row(stats: FilterStats) -> list[str]:
         ratio(stats.bits_per_key),
         error(stats.target_error),
         error(stats.error_rate),
-        str(stats.state),
+        _shortened(str(stats.state)),
     ]
 
 
 def _lost_row(name: str, why: str) -> list[str]:
-    return [name, *["-"] * (len(COLUMNS) - 2), f"unreadable: {why}"]
+    return [name, *["-"] * (len(COLUMNS) - 2), _shortened(f"unreadable: {why}")]
+
+
+def _shortened(state: str) -> str:
+    """A state with as much of its reason as fits a line; `info` has all of it."""
+    return state if len(state) <= MOST_STATE else f"{state[: MOST_STATE - 3]}..."

@@ -49,7 +49,8 @@ def multiply_high(words: Words, size: int) -> Words:
     size_high, size_low = np.uint64(size >> 32), np.uint64(size & 0xFFFFFFFF)
     middle = high * size_low + ((low * size_low) >> _HALF)
     carry = (low * size_high + (middle & _LOW_HALF)) >> _HALF
-    return high * size_high + (middle >> _HALF) + carry
+    product: Words = high * size_high + (middle >> _HALF) + carry
+    return product
 
 
 def positions(first: Words, second: Words, j: int, bits: int) -> Words:

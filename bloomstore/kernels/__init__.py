@@ -8,6 +8,8 @@ numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND s
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
     count_bits  set bits of a vector
+    fingerprints_of_int64, fingerprints_of_list
+                many keys of the plainest types at once; the list gives None for any other
 
 Not here: what a geometry means (spec), addresses of bits (hashing), files (segment).
 """
@@ -25,6 +27,8 @@ __all__ = [
     "apply",
     "count_bits",
     "find",
+    "fingerprints_of_int64",
+    "fingerprints_of_list",
     "insert",
     "preview",
 ]
@@ -41,6 +45,8 @@ try:
         apply,
         count_bits,
         find,
+        fingerprints_of_int64,
+        fingerprints_of_list,
         insert,
         preview,
     )
@@ -55,6 +61,8 @@ except ImportError as error:
         apply,
         count_bits,
         find,
+        fingerprints_of_int64,
+        fingerprints_of_list,
         insert,
         preview,
     )

@@ -38,6 +38,13 @@ def check_few_prints(prints: NDArray[np.uint64]) -> None:
         )
 
 
+def check_int64(array: NDArray[np.int64]) -> None:
+    """Refuse what is not a C-contiguous int64[n]."""
+    _check_array("array", array, np.dtype(np.int64))
+    if array.ndim != 1:
+        raise ValueError(f"array must have one dimension, got {array.ndim}")
+
+
 def check_vector(
     vector: NDArray[np.uint8], geometry: Geometry | None, *, to_write: bool = False
 ) -> None:

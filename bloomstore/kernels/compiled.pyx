@@ -17,12 +17,15 @@ Not here: what the functions mean (numpy_kernels.py says it), the arithmetic (ve
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy as np
 
 from bloomstore.hashing import h3
+from bloomstore.hashing.fingerprint import INT_TAG, murmur_seed
 from bloomstore.kernels import arguments
 from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 
@@ -62,14 +65,24 @@ cdef extern from "kernels.h" nogil:
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
 
+cdef extern from "Python.h":
+    bint PyUnicode_CheckExact(object)
+    bint PyUnicode_IS_COMPACT_ASCII(object)
+    void *PyUnicode_DATA(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+
 BACKEND = "compiled"
 
 cdef object _ndarray = np.ndarray
+cdef dict _FORMS = {"uint8": (b"B",), "uint64": (b"L", b"Q"), "int64": (b"l", b"q")}
 cdef size_t _MOST_PRINTS = arguments.MAX_PRINTS_PER_CALL
 cdef unsigned _PLAIN = LayoutCode.PLAIN, _SLICED = LayoutCode.SLICED
 cdef unsigned _BLOCKED = LayoutCode.BLOCKED
 cdef unsigned _SPREAD = SchemeCode.SPREAD, _H3 = SchemeCode.H3
 cdef uint64_t _MOST_BITS = <uint64_t>1 << 48
+
+# Tags of keys.TagCode: part of the format, pinned by tests/golden/keys.json.
+cdef int _STR_TAG = 1, _BYTES_TAG = 2, _INT_TAG = INT_TAG
 
 # H3 tables live as long as the process: made on first use, 128 KiB for each eight hashes.
 cdef bloom_tables _tables
@@ -97,7 +110,7 @@ cdef int _take(object array, str name, str kind, int dimensions, Py_buffer *view
         raise ValueError(f"{name} must be of type {kind}, got {array.dtype}") from error
     cdef bytes form = view.format
     try:
-        if not (form == b"B" if kind == "uint8" else view.itemsize == 8 and form in (b"L", b"Q")):
+        if form not in _FORMS[kind] or view.itemsize != (1 if kind == "uint8" else 8):
             raise ValueError(f"{name} must be of type {kind}, got {array.dtype}")
         if not PyBuffer_IsContiguous(view, b"C"):
             raise ValueError(f"{name} must be C-contiguous")
@@ -268,6 +281,67 @@ def count_bits(vector):
         count = bloom_count(<const uint8_t *>view.buf, view.len)
     PyBuffer_Release(&view)
     return count
+
+
+def fingerprints_of_int64(array, seed):
+    """The fingerprints of integer keys, given as a contiguous int64 array."""
+    cdef Py_buffer view
+    cdef uint32_t folded = murmur_seed(_INT_TAG, seed)
+    cdef uint64_t[:, ::1] out
+    cdef bloom_print made
+    cdef Py_ssize_t i
+    _take(array, "array", "int64", 1, &view)
+    try:
+        prints = np.empty((view.shape[0], 2), dtype=np.uint64)
+        out = prints
+        with nogil:
+            for i in range(view.shape[0]):
+                made = bloom_murmur_int64((<const uint64_t *>view.buf)[i], folded)
+                out[i, 0] = made.h1
+                out[i, 1] = made.h2
+    finally:
+        PyBuffer_Release(&view)
+    return prints
+
+
+def fingerprints_of_list(list keys not None, seed):
+    """The fingerprints of keys that are exactly str, bytes or int64; None if another is there.
+
+    None also for a str with a lone surrogate. The bytes are hashed where they lie, so this keeps
+    the GIL: a str that is not ASCII is encoded, and nothing is left behind in it.
+    """
+    cdef uint32_t str_seed = murmur_seed(_STR_TAG, seed), int_seed = murmur_seed(_INT_TAG, seed)
+    cdef uint32_t bytes_seed = murmur_seed(_BYTES_TAG, seed)
+    cdef Py_ssize_t i, n = len(keys)
+    cdef int beyond = 0
+    cdef long long number
+    cdef bloom_print made
+    cdef bytes encoded
+    prints = np.empty((n, 2), dtype=np.uint64)
+    cdef uint64_t[:, ::1] out = prints
+    for i in range(n):
+        key = keys[i]
+        if PyUnicode_CheckExact(key):
+            if PyUnicode_IS_COMPACT_ASCII(key):
+                made = bloom_murmur(PyUnicode_DATA(key), PyUnicode_GET_LENGTH(key), str_seed)
+            else:
+                try:
+                    encoded = (<str>key).encode("utf-8")
+                except UnicodeEncodeError:
+                    return None
+                made = bloom_murmur(PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded), str_seed)
+        elif PyLong_CheckExact(key):
+            number = PyLong_AsLongLongAndOverflow(key, &beyond)
+            if beyond:
+                return None
+            made = bloom_murmur_int64(<uint64_t>number, int_seed)
+        elif PyBytes_CheckExact(key):
+            made = bloom_murmur(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), bytes_seed)
+        else:
+            return None
+        out[i, 0] = made.h1
+        out[i, 1] = made.h2
+    return prints
 
 
 def murmur128(from_bytes, uint32_t seed):

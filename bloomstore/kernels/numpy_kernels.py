@@ -1,4 +1,4 @@
-"""The loops over bits in numpy: what runs where no compiler was, and what the other twin must equal.
+"""The loops over bits in numpy: what runs where nothing was compiled, and what the C must equal.
 
 In: vectors (uint8 arrays, usually over a mapped file), their geometries, and fingerprints
 (uint64[n, 2]); out: answers, or set bits. A key is new when adding it sets at least one bit.
@@ -16,12 +16,14 @@ Not here: addresses of bits (hashing/addresses.py), when a stage is full (the ca
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.hashing import h3
 from bloomstore.hashing.addresses import bit_addresses, shifted_addresses
+from bloomstore.hashing.fingerprint import murmur_int64
 from bloomstore.kernels import arguments
 from bloomstore.spec.geometry import Geometry, SchemeCode
 
@@ -95,6 +97,20 @@ def count_bits(vector: Bits) -> int:
     return sum(int(np.bitwise_count(vector[at : at + _COUNT_CHUNK]).sum()) for at in chunks)
 
 
+def fingerprints_of_int64(array: NDArray[np.int64], seed: int) -> Prints:
+    """The fingerprints of integer keys, given as a contiguous int64 array."""
+    arguments.check_int64(array)
+    return murmur_int64(array, seed)
+
+
+def fingerprints_of_list(keys: list[Any], seed: int) -> Prints | None:  # noqa: ARG001
+    """Always None: numpy cannot look into Python objects, the caller goes on by itself.
+
+    The compiled twin gives the fingerprints of keys that are exactly str, bytes or int64.
+    """
+    return None
+
+
 def _reported(
     vector: Bits,
     geometry: Geometry,
@@ -133,7 +149,8 @@ def _preview(
     setters = _first_with(addresses[unset], unset // hashes)
     bits = np.bincount(setters, minlength=keys)
     new = bits > 0
-    bits_before, new_before = np.cumsum(bits) - bits, np.cumsum(new) - new
+    bits_before: NDArray[np.intp] = np.cumsum(bits) - bits
+    new_before: NDArray[np.intp] = np.cumsum(new) - new
     # Newness of a key depends only on keys before it, so cutting afterwards changes nothing.
     too_many = new & ((bits_left - bits_before < hashes) | (keys_left - new_before < 1))
     taken = int(too_many.argmax()) if too_many.any() else keys
@@ -166,7 +183,8 @@ def _first_with(addresses: Prints, keys: NDArray[np.intp]) -> NDArray[np.intp]:
 def _are_set(vector: Bits, addresses: Prints) -> Mask:
     # Numpy indexes by signed integers; as a view that costs nothing.
     places = (addresses >> np.uint64(3)).view(np.int64)
-    return (vector[places] >> _bit_of(addresses)) & np.uint8(1) != 0
+    found: Mask = (vector[places] >> _bit_of(addresses)) & np.uint8(1) != 0
+    return found
 
 
 def _set_all(vector: Bits, geometry: Geometry, prints: Prints) -> None:

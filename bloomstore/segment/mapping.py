@@ -102,6 +102,27 @@ def allocate(descriptor: int, length: int) -> None:
         os.pwrite(descriptor, bytes(min(step, length - offset)), offset)
 
 
+def write_all(descriptor: int, content: NDArray[np.uint8], offset: int) -> None:
+    """Writes a whole array; one call writes at most 2 GiB."""
+    written = 0
+    while written < len(content):
+        piece = content[written : written + (1 << 30)]
+        written += os.pwrite(descriptor, piece.data, offset + written)
+
+
+def copy_descriptor(source: int, target: int) -> None:
+    """Copies a whole file into an empty one, durably."""
+    length = os.fstat(source).st_size
+    offset = 0
+    while offset < length:
+        piece = os.pread(source, min(1 << 20, length - offset), offset)
+        if not piece:
+            break
+        os.pwrite(target, piece, offset)
+        offset += len(piece)
+    sync_descriptor(target)
+
+
 def sync_descriptor(descriptor: int) -> None:
     """Makes the file's bytes and length durable."""
     if _FULL_SYNC is not None:

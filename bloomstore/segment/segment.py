@@ -32,7 +32,13 @@ from bloomstore.segment.header import (
     pack_header,
     unpack_header,
 )
-from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor, sync_directory
+from bloomstore.segment.mapping import (
+    MappedFile,
+    allocate,
+    sync_descriptor,
+    sync_directory,
+    write_all,
+)
 
 log = logging.getLogger("bloomstore")
 
@@ -106,8 +112,12 @@ class Segment:
         crash_point("checkpoint: file synced")
 
 
-def make_segment(folder: Path, header: SegmentHeader) -> int:
+def make_segment(
+    folder: Path, header: SegmentHeader, vector: NDArray[np.uint8] | None = None
+) -> int:
     """Creates the file, durable and with all its disk space, and returns a descriptor on it.
+
+    Its vector is all zeros unless one is given; then it is written once, from start to end.
 
     The descriptor holds an exclusive flock: close it when the catalog has published the file.
     Raises OSError (full disk) and then leaves no file behind.
@@ -120,6 +130,8 @@ def make_segment(folder: Path, header: SegmentHeader) -> int:
         crash_point("new file: created")
         allocate(descriptor, header.file_bytes)
         os.pwrite(descriptor, pack_header(header), 0)
+        if vector is not None:
+            write_all(descriptor, vector, HEADER_BYTES)
         sync_descriptor(descriptor)
         sync_directory(folder)
         crash_point("new file: synced")

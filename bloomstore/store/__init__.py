@@ -7,5 +7,6 @@ checkpoint.py  sync, checksums, seal               recovery.py    what a dead ho
 batch.py       one commit for many adds            rebuild.py     a new chain beside the live one
 check.py       everything that is wrong            lock.py        writer lock, words, users
 folder.py      the directory and its disk          notes.py       bytes for plugins
+backup.py      a consistent copy                   repair.py      what can be mended
 stats.py       numbers for people                  options.py     how a store is opened
 """

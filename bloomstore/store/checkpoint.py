@@ -24,7 +24,7 @@ from bloomstore.crash import crash_point
 from bloomstore.errors import StoreFailed
 from bloomstore.segment.blocks import block_checksums, touched_blocks
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
-from bloomstore.store.core import Core
+from bloomstore.store.core import SYNC_FAILED, Core
 
 # A journal this long is replayed in well under a second at the next open.
 JOURNAL_BYTES = 8 << 20
@@ -90,7 +90,7 @@ def _one_stage(
     try:
         segment.sync()
     except OSError as error:
-        core.poison(stage, f"a sync failed: {error.strerror}")
+        core.poison(stage, f"{SYNC_FAILED}: {error.strerror}")
         raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
     if is_dirty:
         counts = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]

@@ -32,6 +32,8 @@ log = logging.getLogger("bloomstore")
 
 # Active stages up to this size are verified when they are first used: 6 ms at 11 GB/s.
 VERIFIED_BYTES = 64 << 20
+# How the reason of a stage begins that a failed sync has poisoned; `repair` can write it again.
+SYNC_FAILED = "a sync failed"
 
 
 class Core:
@@ -47,7 +49,7 @@ class Core:
         self.catalog = Catalog(folder.catalog, read_only=options.read_only)
         try:
             with self.catalog.read() as view:
-                self.store_id = view.store_id()
+                self.store_id = view.identity().store_id
             self.users = Users(folder.users)
             self.lock = WriterLock(
                 folder.lock, read_only=options.read_only, seconds=options.lock_seconds
@@ -163,6 +165,12 @@ class Core:
             if not self.options.read_only:
                 self.poison(row, f"damaged blocks {damaged}")
         return damaged
+
+    def forget(self, number: int) -> None:
+        """What was known of a segment is not true any more."""
+        self._segments.pop(number, None)
+        self._active_damage.pop(number, None)
+        self.counts.pop(number, None)
 
     def poison(self, row: StageRow, reason: str) -> None:
         """Makes a stage answer "maybe" in every process from now on."""

@@ -11,6 +11,7 @@ Not here: the order of writing (writer.py), single lookups on the fast path (ker
 from __future__ import annotations
 
 import collections.abc as abc
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ from bloomstore.store.view import (
 
 if TYPE_CHECKING:
     from bloomstore.store.store import Store
+
+log = logging.getLogger("bloomstore")
 
 # Chunks of a large batch: enough for one commit to be a small part of the cost.
 CHUNK_KEYS = 65536
@@ -190,6 +193,8 @@ class Filter(OneKey):
     def _use(self, core: Core, view: FilterView) -> None:
         """Makes the view the one that is asked, on the fast path too if its "no" is certain."""
         with self._store.views:
+            if view.state != self._view.state and not view.state.is_sound:
+                log.warning("filter %r answers maybe to everything: %s", self.name, view.state)
             self._core = core
             self._view = view
             self._point_at(core.words, view.live.vectors, view.live.geometries)

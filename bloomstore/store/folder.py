@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import uuid
 import warnings
 from pathlib import Path
 
@@ -73,7 +72,7 @@ class Folder:
         make_lock_files(self.path)
         sync_directory(self.path)
         crash_point("create store: segments folder made")
-        make_catalog(self.catalog, uuid.uuid4().bytes, time.time())
+        make_catalog(self.catalog, time.time())
         crash_point("create store: catalog in place")
 
     def require(self) -> None:

@@ -12,16 +12,21 @@ Everything here is called by the holder of the writer lock.
 from __future__ import annotations
 
 import collections.abc as abc
+import contextlib
 import fcntl
 import os
 import time
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bloomstore.catalog.catalog import CatalogChange
-from bloomstore.catalog.rows import FilterRow, StageRow
+from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.errors import StoreFailed
-from bloomstore.segment.blocks import zero_checksums
+from bloomstore.segment.blocks import block_checksums, zero_checksums
+from bloomstore.segment.header import SegmentHeader
 from bloomstore.segment.mapping import sync_directory
 from bloomstore.segment.segment import make_segment
 from bloomstore.spec.stage import StageSpec
@@ -38,22 +43,58 @@ def new_stage(
     also: abc.Callable[[CatalogChange], None] | None = None,
 ) -> StageRow:
     """Makes a stage and publishes it, with whatever else belongs into the same commit."""
-    now = time.time()
+    planned = StageRow(
+        filter_number=row.number,
+        chain=chain,
+        stage=stage,
+        number=0,
+        seed=row.spec.seed,
+        spec=spec,
+        opened_at=time.time(),
+    )
+    with _new_file(core, planned, None) as (stage_row, header), core.change() as change:
+        change.put_stage(stage_row)
+        change.put_checksums(stage_row.number, zero_checksums(header))
+        change.delete_tombstone(stage_row.number)
+        if also is not None:
+            also(change)
+        change.raise_generation()
+    core.counts[stage_row.number] = (0, 0)
+    return stage_row
+
+
+def replace_segment(
+    core: Core, stage: StageRow, vector: NDArray[np.uint8], entries: list[JournalRow]
+) -> StageRow:
+    """Gives a stage a new file with these bits; the journal rows that are in them go."""
+    last = entries[-1] if entries else stage
+    planned = replace(stage, set_bits=last.set_bits, keys=last.keys, poisoned=None)
+    with _new_file(core, planned, vector) as (stage_row, header), core.change() as change:
+        old = stage.header(core.store_id)
+        change.put_tombstone(stage.number, old.file_name, "written again")
+        change.delete_stage(stage)
+        change.put_stage(stage_row)
+        checksums = block_checksums(header, vector, range(header.blocks))
+        change.put_checksums(stage_row.number, checksums)
+        change.delete_tombstone(stage_row.number)
+        change.delete_journal([entry.sequence for entry in entries])
+        change.raise_generation()
+    core.forget(stage.number)
+    return stage_row
+
+
+@contextlib.contextmanager
+def _new_file(
+    core: Core, planned: StageRow, vector: NDArray[np.uint8] | None
+) -> abc.Iterator[tuple[StageRow, SegmentHeader]]:
+    """Steps 1 and 2 of a new file; the block publishes it, and the file stays locked meanwhile."""
     with core.catalog.write() as change:
-        stage_row = StageRow(
-            filter_number=row.number,
-            chain=chain,
-            stage=stage,
-            number=change.take_number(),
-            seed=row.spec.seed,
-            spec=spec,
-            opened_at=now,
-        )
+        stage_row = replace(planned, number=change.take_number())
         header = stage_row.header(core.store_id)
         change.put_tombstone(stage_row.number, header.file_name, "unfinished")
     crash_point("new file: tombstone committed")
     try:
-        descriptor = make_segment(core.folder.segments, header)
+        descriptor = make_segment(core.folder.segments, header, vector)
     except OSError as error:
         with core.catalog.write() as change:
             change.delete_tombstone(stage_row.number)
@@ -62,17 +103,9 @@ def new_stage(
             f" {header.file_bytes} bytes: {error.strerror}"
         ) from error
     try:
-        with core.change() as change:
-            change.put_stage(stage_row)
-            change.put_checksums(stage_row.number, zero_checksums(header))
-            change.delete_tombstone(stage_row.number)
-            if also is not None:
-                also(change)
-            change.raise_generation()
+        yield stage_row, header
     finally:
         os.close(descriptor)
-    core.counts[stage_row.number] = (0, 0)
-    return stage_row
 
 
 def next_stage(core: Core, row: FilterRow, stages: list[StageRow]) -> StageRow | None:

@@ -27,6 +27,7 @@ from bloomstore.catalog.catalog import CatalogChange
 from bloomstore.catalog.rows import Durability, FilterRow
 from bloomstore.errors import (
     BatchError,
+    DamagedRow,
     FilterExists,
     FilterNotFound,
     SpecError,
@@ -37,7 +38,7 @@ from bloomstore.errors import (
     StoreReadOnly,
 )
 from bloomstore.spec.families import FilterSpec, is_same, resolved
-from bloomstore.store import checkpoint, growth, rebuild, recovery, writer
+from bloomstore.store import backup, checkpoint, growth, rebuild, recovery, repair, writer
 from bloomstore.store.batch import Batches, add_together
 from bloomstore.store.check import check_store
 from bloomstore.store.core import Core
@@ -204,6 +205,22 @@ class Store:
     def check(self, only: str | None = None) -> abc.Iterator[Problem]:
         """Reads everything and yields every problem; `only` names one filter. Changes nothing."""
         return check_store(self.core, only)
+
+    def backup(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a consistent copy of the store into a new folder while the store is in use."""
+        self.require_writable()
+        backup.backup_store(self.core, Path(folder))
+
+    def repair(self) -> abc.Iterator[str]:
+        """Mends what can be mended and says what it did and what only a rebuild can mend."""
+        self.require_writable()
+        return repair.repair_store(self.core)
+
+    @property
+    def incarnation(self) -> str:
+        """Differs between a store and every copy of it."""
+        with self.core.catalog.read() as view:
+            return view.identity().incarnation
 
     @property
     def notes(self) -> Notes:
@@ -372,18 +389,26 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
         alone = core.users.is_alone()
         core.doubt = recovery.rollback(core)
         core.verifies_active = alone
-        if not options.read_only:
+        if not options.read_only and core.doubt is None:
             with core.lock.hold():
-                if alone or core.words[BOOT] != core.boot_word:
-                    recovery.recover(core)
-                    growth.bury(core)
-                else:
-                    recovery.finish(core)
+                _recover(core, completely=alone or core.words[BOOT] != core.boot_word)
         core.users.share()
     except BaseException:
         core.close()
         raise
     return core
+
+
+def _recover(core: Core, *, completely: bool) -> None:
+    """Brings bits and words up to the catalog; a journal that cannot be read is a doubt."""
+    try:
+        if completely:
+            recovery.recover(core)
+            growth.bury(core)
+        else:
+            recovery.finish(core)
+    except DamagedRow as error:
+        core.doubt = str(error)
 
 
 def _check_name(name: object) -> None:

@@ -96,7 +96,7 @@ def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]
             reason = f"journal row {entry.sequence} is not applied; open the store for writing once"
             return FilterState(StateName.NEEDS_RECOVERY, reason)
     if row.fences:
-        return FilterState(StateName.FENCED, "; ".join(row.fences.values()))
+        return FilterState(StateName.FENCED, "; ".join(sorted(row.fences.values())))
     return SOUND
 
 

@@ -66,6 +66,17 @@ def test_a_filter_that_cannot_be_read_does_not_hide_the_others(
     }
 
 
+def test_a_long_reason_is_cut_in_the_table_and_whole_in_json(cli: Cli, store: Path) -> None:
+    reason = "a long story " * 20
+    with bloomstore.open(store) as opened:
+        token = opened["seen"].fence(reason)
+    assert cli.ok("ls", store).lines[-1].endswith("...")
+    assert len(cli.ok("ls", store).lines[-1]) < 140
+    assert reason.strip() in cli.ok("ls", store, "--json").json[0]["reason"]
+    with bloomstore.open(store) as opened:
+        opened["seen"].unfence(token)
+
+
 def test_a_name_with_a_newline_stays_on_its_line(cli: Cli, store: Path) -> None:
     with bloomstore.open(store) as opened:
         opened.create("two\nlines", Fixed(capacity=10, target_error=0.01))

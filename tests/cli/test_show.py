@@ -35,6 +35,7 @@ def test_a_terminal_gets_the_same_cells_from_rich(monkeypatch: pytest.MonkeyPatc
 
 def test_a_narrow_terminal_wraps_only_columns_that_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "14")
+    monkeypatch.setenv("LINES", "25")
     monkeypatch.setenv("TERM", "dumb")
     terminal = Terminal()
     print_table(COLUMNS, ROWS, terminal)

@@ -6,9 +6,10 @@ latter is the sum of its stages' errors, which is below the target for ever: tig
 target by a fifth at ten stages.
 
 What would be seen at the last step, at one false alarm in 10^6 assertions, with 99 % certainty:
-1.3 x for targets 1e-2 and 1e-3 (at least 640 reports expected), 1.6 x for 1e-4 (160), 10 x for
-1e-6; the steps before see two thirds as much over and above the promise. That stages have the
-right number of bits is seen to a few percent in test_stages.py. The numpy kernels ask a fifth.
+1.3 x for targets 1e-2 and 1e-3 (640 reports expected or more), 1.7 x for 1e-4 (160), 15 x for
+1e-6 (1.6). Where the promise is about the average (LUCK), that holds for the comparison with the
+bits. Steps before the last ask fewer keys. That stages have the right number of bits is seen to a
+few percent, and for 1e-6 too, in test_stages.py. The numpy kernels ask a fifth.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 import bloomstore
 from bloomstore import kernels
+from bloomstore.spec.stage import StageSpec
 from bloomstore.theory.scalable import compound_error
 from families.chance import most
 from families.variants import (
@@ -28,13 +30,16 @@ from families.variants import (
     error_of_bits,
     fill_newest,
     keeps_bound_always,
+    made,
     open_next,
 )
 
 SHARE = 1.0 if kernels.BACKEND == "compiled" else 0.2
 ABSENT_AT_STEPS = {1e-2: 20_000, 1e-3: 50_000, 1e-4: 100_000, 1e-6: 100_000}
 ABSENT_AT_END = {1e-2: 100_000, 1e-3: 800_000, 1e-4: 2_000_000, 1e-6: 2_000_000}
-LUCK = 1.1  # as in test_error.py
+# One filter of stages that count keys, or of blocked ones, keeps its promise on average only: over
+# 12 stages of 16 keys its error has a spread of 9 %, over 10 that double one of 5 %.
+LUCK = 1.5
 
 # Ten doublings are 1023 times the first stage. Stages of one size would be a thousand: slow.
 STAGES = {"scalable": 10, "flexible": 10, "dynamic": 12}
@@ -48,20 +53,18 @@ CONSTANT = [variant for variant in GROWING if variant.family == "dynamic"]
 def test_the_promise_holds_at_every_growth_step(
     measured: bloomstore.Store, variant: Variant, capacity: int, target_error: float
 ) -> None:
-    seen = measured.create("seen", variant.spec(capacity, target_error, seed=capacity))
-    keys = FreshKeys()
-    fill_newest(seen, keys)
-    check(seen, int(ABSENT_AT_STEPS[target_error] * SHARE))
     stages = STAGES[variant.family]
-    for number in range(1, stages):
-        open_next(seen, keys)
+    keys = FreshKeys()
+    with made(measured, variant.spec(capacity, target_error, seed=capacity)) as seen:
         fill_newest(seen, keys)
-        last = number == stages - 1
-        absent = ABSENT_AT_END if last else ABSENT_AT_STEPS
-        check(seen, int(absent[target_error] * SHARE))
-    if variant.family != "dynamic":
-        assert seen.stats().keys >= 1000 * capacity * 0.9
-    measured.drop("seen")
+        for _ in range(1, stages):
+            check_bits(seen, int(ABSENT_AT_STEPS[target_error] * SHARE))
+            open_next(seen, keys)
+            fill_newest(seen, keys)
+        check_promise(seen, int(ABSENT_AT_END[target_error] * SHARE))
+        stats = seen.stats()
+        assert len(stats.stages) == stages
+        assert stats.keys >= 900 * capacity or variant.family == "dynamic"
 
 
 @pytest.mark.slow
@@ -70,26 +73,37 @@ def test_the_promise_holds_at_every_growth_step(
 def test_the_promise_holds_after_a_thousand_stages_of_one_size(
     measured: bloomstore.Store, variant: Variant
 ) -> None:
-    seen = measured.create("seen", variant.spec(16, 1e-6))
     keys = FreshKeys()
-    seen.add_many(keys.take(15_990))
-    fill_newest(seen, keys)
-    assert len(seen.stats().stages) == 1000
-    check(seen, 1_000_000)
-    measured.drop("seen")
+    with made(measured, variant.spec(16, 1e-6)) as seen:
+        seen.add_many(keys.take(15_990))
+        fill_newest(seen, keys)
+        assert len(seen.stats().stages) == 1000
+        check_promise(seen, 1_000_000)
 
 
-def check(seen: bloomstore.Filter, absent: int) -> None:
-    """Asks for absent keys and holds the answer to the bits and to the promise."""
-    stats = seen.stats()
-    stages = [seen.spec.stage(index, ()) for index in range(len(stats.stages))]
-    promised = compound_error(stage.target_error for stage in stages if stage is not None)
-    assert promised <= stats.target_error * (1 + 1e-12)
-    error = error_of_bits(seen)
-    if all(stage is not None and keeps_bound_always(stage) for stage in stages):
-        assert error <= promised
+def check_bits(seen: bloomstore.Filter, absent: int) -> int:
+    """Asks for absent keys and holds the answer to what the bits of all stages let expect."""
     reported = count_reported(seen, absent)
-    assert reported <= most(absent * error), f"{len(stages)} stages: {reported} of {absent}"
-    # The luck of the first, small stages is diluted when there are others.
-    if len(stages) >= 4:
-        assert reported <= most(absent * promised * LUCK)
+    assert reported <= most(absent * error_of_bits(seen))
+    if all(keeps_bound_always(stage) for stage in stages_of(seen)):
+        assert error_of_bits(seen) <= promise(seen)
+    return reported
+
+
+def check_promise(seen: bloomstore.Filter, absent: int) -> None:
+    """Does the same, and holds the answer to the promise."""
+    is_bound = all(keeps_bound_always(stage) for stage in stages_of(seen))
+    assert check_bits(seen, absent) <= most(absent * promise(seen) * (1.0 if is_bound else LUCK))
+
+
+def promise(seen: bloomstore.Filter) -> float:
+    """What the stages promise together; never more than what the family promises."""
+    promised = compound_error(stage.target_error for stage in stages_of(seen))
+    assert promised <= seen.stats().target_error * (1 + 1e-12)
+    return promised
+
+
+def stages_of(seen: bloomstore.Filter) -> list[StageSpec]:
+    """The stages that the filter has by now, as its family planned them."""
+    planned = [seen.spec.stage(index, ()) for index in range(len(seen._current().live.stages))]
+    return [stage for stage in planned if stage is not None]

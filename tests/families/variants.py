@@ -7,13 +7,14 @@ layout, scheme or family joins every test of this folder by one line in VARIANTS
 from __future__ import annotations
 
 import collections.abc as abc
+import contextlib
 import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence, kernels
+from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence, Store, kernels
 from bloomstore.spec.families import FilterSpec, Layout, Scheme
 from bloomstore.spec.geometry import CACHE_LINE_BITS, Geometry, LayoutCode
 from bloomstore.spec.stage import FullBy, StageSpec
@@ -39,7 +40,9 @@ class Variant:
         """A filter whose first stage holds at least `capacity` keys."""
         if self.family == "flexible":
             return Flexible(
-                baseline_bits=round_up_power_of_two(math.ceil(optimal_bits(capacity, target_error))),
+                baseline_bits=round_up_power_of_two(
+                    math.ceil(optimal_bits(capacity, target_error))
+                ),
                 hashes=optimal_hashes(target_error),
                 error=target_error,
                 expansion=Sequence(range(1, 21)),  # doubles with every stage
@@ -75,7 +78,11 @@ _HASHED: list[tuple[Layout, Scheme]] = [
     ("blocked", "spread"),
 ]
 VARIANTS = [
-    *(Variant(family, *hashed) for family in ("fixed", "scalable", "dynamic") for hashed in _HASHED),
+    *(
+        Variant(family, *hashed)
+        for family in ("fixed", "scalable", "dynamic")
+        for hashed in _HASHED
+    ),
     Variant("flexible", "plain", "h3"),
     Variant("flexible", "plain", "spread"),
 ]
@@ -88,6 +95,16 @@ def keeps_bound_always(stage: StageSpec) -> bool:
     can be crowded in different ways, and a stage that counts keys has the fill its keys give it.
     """
     return stage.full_by is FullBy.FILL and stage.geometry.layout is not LayoutCode.BLOCKED
+
+
+@contextlib.contextmanager
+def made(store: Store, spec: FilterSpec) -> abc.Iterator[Filter]:
+    """A filter that is dropped at the end."""
+    seen = store.create("seen", spec)
+    try:
+        yield seen
+    finally:
+        store.drop("seen")
 
 
 class FreshKeys:
@@ -113,26 +130,22 @@ def fill_newest(seen: Filter, keys: FreshKeys) -> None:
 
     A key sets at most `hashes` bits, so what is offered here always fits and nothing grows.
     """
-    stages = len(seen.stats().stages)
     while True:
         newest = seen.stats().stages[-1]
         stage = seen.spec.stage(newest.stage, ())
         assert stage is not None
         set_bits = round(newest.fill * newest.bits)
-        room = min(
-            stage.bits_left(set_bits) // stage.geometry.hashes, stage.keys_left(newest.keys)
-        )
+        room = min(stage.bits_left(set_bits) // stage.geometry.hashes, stage.keys_left(newest.keys))
         if room < 1:
             break
         seen.add_many(keys.take(room))
-    assert len(seen.stats().stages) == stages
     assert stage.is_full(set_bits, newest.keys)
 
 
 def open_next(seen: Filter, keys: FreshKeys) -> None:
     """Adds keys to a filter whose newest stage is full, until it has grown by one stage."""
-    stages = len(seen.stats().stages)
-    while len(seen.stats().stages) == stages:
+    stages = len(seen._current().live.stages)
+    while len(seen._current().live.stages) == stages:
         seen.add_many(keys.take(1))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,15 +41,15 @@ def vectorised(geometry: Geometry, fingerprint: bytes) -> list[int]:
 @pytest.mark.parametrize(
     "row", PINNED, ids=lambda row: "-".join(map(str, row["geometry"])) + "-" + row["fingerprint"]
 )
-def test_addresses_are_where_they_always_were(row: dict[str, object]) -> None:
-    layout, scheme, slice_bits, hashes = row["geometry"]  # type: ignore[misc]
+def test_addresses_are_where_they_always_were(row: dict[str, Any]) -> None:
+    layout, scheme, slice_bits, hashes = row["geometry"]
     geometry = Geometry(
         layout=LayoutCode[layout.upper()],
         scheme=SchemeCode[scheme.upper()],
         slice_bits=slice_bits,
         hashes=hashes,
     )
-    fingerprint = bytes.fromhex(str(row["fingerprint"]))
+    fingerprint = bytes.fromhex(row["fingerprint"])
     assert bit_addresses_of_one(geometry, fingerprint) == row["addresses"]
     assert vectorised(geometry, fingerprint) == row["addresses"]
 

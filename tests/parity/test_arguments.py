@@ -7,9 +7,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from parity.cases import GEOMETRIES, PLENTY, empty_vector, geometry, some_prints
 
 from bloomstore.spec.geometry import Geometry
-from parity.cases import GEOMETRIES, PLENTY, empty_vector, geometry, some_prints
 
 OF = geometry("sliced", "spread", 1000, 7)
 PRINTS = some_prints(1, 10)

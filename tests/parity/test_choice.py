@@ -18,7 +18,9 @@ HIDE = "import sys; sys.modules['bloomstore.kernels.compiled'] = None; "
 
 
 def run(code: str, forced: str | None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "BLOOMSTORE_KERNELS"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "BLOOMSTORE_KERNELS"
+    }
     if forced is not None:
         environment["BLOOMSTORE_KERNELS"] = forced
     return subprocess.run(

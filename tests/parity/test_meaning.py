@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from bloomstore.hashing.addresses import bit_addresses_of_one
-from bloomstore.spec.geometry import Geometry
 from parity.cases import (
     GEOMETRIES,
     PLENTY,
@@ -23,6 +20,9 @@ from parity.cases import (
     small_geometries,
     some_prints,
 )
+
+from bloomstore.hashing.addresses import bit_addresses_of_one
+from bloomstore.spec.geometry import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
 LIMITS = st.one_of(st.integers(-3, 200), st.integers(0, 5000), st.just(PLENTY))
@@ -83,9 +83,7 @@ def test_every_added_key_is_found(twin: ModuleType, of: Geometry) -> None:
 
 
 @pytest.mark.parametrize("of", GEOMETRIES, ids=str)
-def test_apply_sets_the_bits_at_the_addresses_and_no_others(
-    twin: ModuleType, of: Geometry
-) -> None:
+def test_apply_sets_the_bits_at_the_addresses_and_no_others(twin: ModuleType, of: Geometry) -> None:
     vector = empty_vector(of)
     prints = some_prints(7, 50)
     twin.apply(vector, of, prints)

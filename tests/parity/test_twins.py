@@ -12,10 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from bloomstore.hashing.addresses import bit_addresses
-from bloomstore.kernels import numpy_kernels
-from bloomstore.spec.geometry import Geometry
 from parity.cases import (
     GEOMETRIES,
     PLENTY,
@@ -26,6 +22,10 @@ from parity.cases import (
     small_geometries,
     some_prints,
 )
+
+from bloomstore.hashing.addresses import bit_addresses
+from bloomstore.kernels import numpy_kernels
+from bloomstore.spec.geometry import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
 LIMITS = st.one_of(st.integers(-3, 200), st.integers(0, 20_000), st.just(PLENTY))

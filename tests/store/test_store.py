@@ -1,4 +1,4 @@
-"""Opening, naming, dropping; notes, fences, batches; what is refused, and that it changes nothing."""
+"""Opening, naming, dropping, notes, fences, batches; what is refused, and changes nothing."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_a_fence_answers_maybe_in_every_process_and_after_reopening(path: Path) 
         users = store.create("users", SPEC)
         first, second = users.fence("bulk load"), users.fence("another")
         assert "nobody" in users
-        assert str(users.state) == "fenced: bulk load; another"
+        assert str(users.state) == "fenced: another; bulk load"
     with bloomstore.open(path) as store:
         users = store["users"]
         assert users.may_contain_many(["nobody"]).all()

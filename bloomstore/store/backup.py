@@ -1,0 +1,83 @@
+"""A consistent copy of a store that is in use.
+
+Under the writer lock: a checkpoint, a copy of the catalog, and of every stage that may still
+change. Sealed stages never change: their files are opened under the lock, so that a drop cannot
+take them away, and copied after it. Readers never wait, writers for the small part only.
+
+The copy becomes a store with the last step, the renaming of its catalog; it gets an incarnation of
+its own. Restoring one means forgetting the keys that came after it: rebuild before you trust it as
+a guard.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bloomstore.catalog.catalog import Catalog
+from bloomstore.errors import NotAStore, StoreFailed
+from bloomstore.segment.mapping import copy_descriptor, sync_directory
+from bloomstore.store import checkpoint, writer
+from bloomstore.store.core import Core
+from bloomstore.store.folder import Folder
+from bloomstore.store.lock import make_lock_files
+
+
+def backup_store(core: Core, path: Path) -> None:
+    """Copies the store to a new or empty folder. Raises NotAStore or StoreFailed."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise NotAStore(path, "a backup goes into a new or empty folder")
+    try:
+        _copy(core, Folder(path))
+    except OSError as error:
+        raise StoreFailed(f"{path}: the backup failed: {error.strerror}") from error
+
+
+def _copy(core: Core, target: Folder) -> None:
+    target.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    target.segments.mkdir(mode=0o700)
+    make_lock_files(target.path)
+    aside = target.path / f"catalog.new.{os.getpid()}"
+    aside.mkdir(mode=0o700)
+    sealed: dict[str, int] = {}
+    try:
+        with writer.writing(core):
+            checkpoint.every_filter(core)
+            with core.catalog.read() as view:
+                stages = [
+                    stage for row in view.filter_rows() for stage in view.stage_rows(row.number)
+                ]
+            core.catalog.copy(aside)
+            for stage in stages:
+                name = stage.header(core.store_id).file_name
+                source = os.open(core.folder.segments / name, os.O_RDONLY | os.O_CLOEXEC)
+                if stage.sealed:
+                    sealed[name] = source
+                else:
+                    _copy_file(source, target.segments / name)
+        for name in list(sealed):
+            _copy_file(sealed.pop(name), target.segments / name)
+    finally:
+        for descriptor in sealed.values():
+            os.close(descriptor)
+    sync_directory(target.segments)
+    catalog = Catalog(aside, read_only=False)
+    with catalog.write() as change:
+        change.renew_incarnation()
+    catalog.close()
+    sync_directory(aside)
+    aside.rename(target.catalog)
+    sync_directory(target.path)
+    sync_directory(target.path.absolute().parent)
+
+
+def _copy_file(source: int, path: Path) -> None:
+    """Copies an open file, durably, and closes it."""
+    try:
+        target = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        try:
+            copy_descriptor(source, target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)

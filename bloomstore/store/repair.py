@@ -1,0 +1,156 @@
+"""Mending what can be mended without the source, and naming what needs a rebuild.
+
+    damage                              repair
+    blocks that fail their checksum     set to ones in the file: they answer "maybe" for ever
+    a stage whose sync failed           written again into a new file, from memory and journal
+    block checksums missing             made again, if the number of set bits is still right
+    journal rows that cannot be read    deleted; the filters that may have lost keys are marked
+    a catalog older than its files      numbers go on above theirs; all filters are marked
+    files missing, short, swapped;      nothing: such a filter answers "maybe" until it is rebuilt
+    keys lost with the machine
+
+Setting bits is always safe, at any moment and however often: a crash in the middle leaves a block
+that still fails its checksum. Nothing is ever made certain again that was in doubt for lost keys.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+
+import numpy as np
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import FilterRow, StageRow
+from bloomstore.errors import BloomStoreError, DamagedRow
+from bloomstore.segment.blocks import block_checksums, damaged_blocks, touched_blocks
+from bloomstore.segment.header import BLOCK_BYTES, segment_number
+from bloomstore.segment.segment import Segment, open_segment
+from bloomstore.store import growth, recovery
+from bloomstore.store.core import SYNC_FAILED, Core
+
+_ROLLED_BACK = "the catalog was rolled back and may miss keys; rebuild the filter"
+_JOURNAL_LOST = "a journal row was damaged and may have held keys; rebuild the filter"
+
+
+def repair_store(core: Core) -> abc.Iterator[str]:
+    """Mends one thing after the other, yielding a line for each."""
+    with core.lock.hold():
+        yield from _mend_catalog(core)
+        core.doubt = None
+        recovery.recover(core)
+        with core.catalog.read() as view:
+            names = view.filter_names()
+        for name in names:
+            try:
+                with core.catalog.read() as view:
+                    row = view.filter_row(name)
+                    stages = [] if row is None else view.stage_rows(row.number)
+            except DamagedRow as error:
+                yield f"filter {name!r}: {error}; drop it and rebuild"
+                continue
+            assert row is not None
+            for stage in stages:
+                yield from _mend_stage(core, row, stage)
+        growth.bury(core)
+
+
+def _mend_catalog(core: Core) -> abc.Iterator[str]:
+    highest = max((segment_number(path.name) for path in core.folder.segments.iterdir()), default=0)
+    with core.catalog.read() as view:
+        is_behind = highest >= view.counters().next_number
+    if is_behind:
+        with core.change() as change:
+            change.raise_next_number(highest + 1)
+        _mark_all(core, _ROLLED_BACK)
+        yield f"catalog: numbers go on from {highest + 1}; every filter needs a rebuild"
+    with core.change() as change:
+        gone = change.delete_damaged_journal()
+    if gone:
+        _mark_all(core, _JOURNAL_LOST)
+        yield f"journal: deleted damaged rows {gone}; filters of durability 'commit' need a rebuild"
+
+
+def _mark_all(core: Core, reason: str) -> None:
+    with core.change() as change:
+        for name in change.filter_names():
+            try:
+                row = change.filter_row(name)
+                if row is not None and (reason == _ROLLED_BACK or row.durability == "commit"):
+                    for stage in change.stage_rows(row.number)[-1:]:
+                        change.update_stage(stage, poisoned=reason)
+            except DamagedRow:
+                continue  # it is in doubt already
+        change.raise_generation()
+
+
+def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[str]:
+    header = stage.header(core.store_id)
+    path = core.folder.segments / header.file_name
+    where = f"filter {row.name!r}, stage {stage.stage}"
+    try:
+        segment = open_segment(path, header, writable=True)
+    except (BloomStoreError, OSError) as error:
+        yield f"{where}: {error}; rebuild the filter"
+        return
+    if stage.poisoned is not None and stage.poisoned.startswith(SYNC_FAILED):
+        fresh = _write_again(core, stage, segment)
+        yield f"{where}: written again as {fresh.header(core.store_id).file_name}"
+        return
+    if row.dirty_boot is not None:
+        yield f"{where}: in use by a filter of durability 'process', not looked at"
+        return
+    with core.catalog.read() as view:
+        entries = [entry.prints for entry in view.journal() if entry.number == stage.number]
+        try:
+            checksums = view.checksums(stage.number, header.blocks)
+        except DamagedRow:
+            checksums = None
+    if checksums is None:
+        if kernels.count_bits(segment.vector) != stage.set_bits or entries:
+            yield f"{where}: its block checksums are lost; rebuild the filter"
+            return
+        bad: list[int] = []
+        yield f"{where}: block checksums made again"
+    else:
+        touched = touched_blocks(stage.spec.geometry, entries)
+        asked = [block for block in range(header.blocks) if block not in touched]
+        bad = damaged_blocks(header, segment.vector, checksums, asked)
+        if not bad and (stage.poisoned or "").startswith("damaged blocks"):
+            bad = sorted(touched) or asked
+    if bad or checksums is None:
+        _saturate(core, stage, segment, bad)
+    if bad:
+        yield f"{where}: blocks {bad} set to ones, they answer maybe"
+    elif stage.poisoned is not None:
+        yield f"{where}: {stage.poisoned}"
+
+
+def _saturate(core: Core, stage: StageRow, segment: Segment, blocks: list[int]) -> None:
+    """Sets blocks to ones, durably, with their checksums and counts."""
+    for block in blocks:
+        segment.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
+    segment.sync()
+    checksums = block_checksums(segment.header, segment.vector, range(segment.header.blocks))
+    is_about_blocks = (stage.poisoned or "").startswith("damaged blocks")
+    with core.change() as change:
+        change.put_checksums(stage.number, checksums)
+        change.update_stage(
+            stage,
+            set_bits=kernels.count_bits(segment.vector),
+            poisoned=None if is_about_blocks else stage.poisoned,
+        )
+        change.delete_journal(
+            [entry.sequence for entry in change.journal() if entry.number == stage.number]
+        )
+        change.raise_generation()
+    core.forget(stage.number)
+
+
+def _write_again(core: Core, stage: StageRow, segment: Segment) -> StageRow:
+    """A stage whose sync failed, in a new file: its bits in memory and those of the journal."""
+    with core.catalog.read() as view:
+        entries = [entry for entry in view.journal() if entry.number == stage.number]
+    vector = np.array(segment.vector)
+    for entry in entries:
+        kernels.apply(vector, stage.spec.geometry, entry.prints)
+    return growth.replace_segment(core, stage, vector, entries)

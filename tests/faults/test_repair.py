@@ -1,0 +1,120 @@
+"""Repair mends what it can without losing a key, and says what needs a rebuild."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import assert_sound
+from faults.damage import flip_byte
+
+import bloomstore
+from bloomstore import Fixed, Scalable
+from bloomstore.errors import StoreFailed
+from bloomstore.segment.header import HEADER_BYTES
+from bloomstore.segment.segment import Segment
+
+KEYS = np.arange(3000)
+
+
+@pytest.fixture
+def users_path(path: Path) -> Path:
+    with bloomstore.open(path) as store:
+        store.create("users", Scalable(target_error=0.01, initial_capacity=1000)).add_many(KEYS)
+    return path
+
+
+def segments(path: Path) -> list[Path]:
+    return sorted((path / "segments").iterdir())
+
+
+def repair(path: Path) -> list[str]:
+    with bloomstore.open(path) as store:
+        return list(store.repair())
+
+
+def test_a_sound_store_needs_no_repair(users_path: Path) -> None:
+    assert repair(users_path) == []
+    assert_sound(users_path)
+
+
+@pytest.mark.parametrize("index", [0, -1], ids=["sealed", "active"])
+def test_damaged_blocks_become_ones(users_path: Path, index: int) -> None:
+    flip_byte(segments(users_path)[index], random.Random(3), HEADER_BYTES, HEADER_BYTES + 100)
+    (line,) = repair(users_path)
+    assert "blocks [0] set to ones" in line
+    assert_sound(users_path)
+    with bloomstore.open(users_path) as store:
+        assert store["users"].may_contain_many(KEYS).all()
+        assert store["users"].state.is_sound
+        store["users"].add_many(range(5000, 6000))
+        assert store["users"].may_contain_many(range(5000, 6000)).all()
+    assert_sound(users_path)
+
+
+def test_a_stage_whose_sync_failed_is_written_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Segment.sync
+
+    def fail(self: Segment) -> None:
+        raise OSError(5, "Input/output error")
+
+    with bloomstore.open(path) as store:
+        users = store.create("users", Fixed(capacity=5000, target_error=0.01))
+        users.add_many(KEYS)
+        monkeypatch.setattr(Segment, "sync", fail)
+        with pytest.raises(StoreFailed, match="Input/output error"):
+            store.checkpoint()
+        assert "nobody" in users
+        assert str(users.state) == "damaged: stage 0: a sync failed: Input/output error"
+        monkeypatch.setattr(Segment, "sync", real)
+        store.checkpoint()  # never tries the poisoned stage again
+        assert not users.state.is_sound
+        (before,) = segments(path)
+        (line,) = store.repair()
+        assert "written again as" in line
+        (after,) = segments(path)
+        assert after.name != before.name
+        assert users.state.is_sound
+        assert users.may_contain_many(KEYS).all()
+        assert "nobody" not in users
+        users.add("next")
+    assert_sound(path)
+
+
+def test_a_missing_file_needs_a_rebuild(users_path: Path) -> None:
+    segments(users_path)[0].unlink()
+    (line,) = repair(users_path)
+    assert "rebuild the filter" in line
+    with bloomstore.open(users_path) as store:
+        assert "nobody" in store["users"]
+        with store.rebuild("users") as new:
+            new.add_many(KEYS)
+            new.switch()
+        assert store["users"].state.is_sound
+        assert "nobody" not in store["users"]
+    assert_sound(users_path)
+
+
+def test_a_rolled_back_catalog_takes_changes_again_but_is_not_trusted(users_path: Path) -> None:
+    older = Path(shutil.copytree(users_path / "catalog", users_path.with_name("older")))
+    with bloomstore.open(users_path) as store:
+        store["users"].add_many(range(3000, 9000))
+    shutil.rmtree(users_path / "catalog")
+    shutil.move(older, users_path / "catalog")
+    with bloomstore.open(users_path) as store:
+        with pytest.raises(StoreFailed, match="rolled back"):
+            store["users"].add("x")
+        lines = list(store.repair())
+        assert "every filter needs a rebuild" in lines[0]
+        assert "nobody" in store["users"]
+        store["users"].add("x")
+        with store.rebuild("users") as new:
+            new.add_many(range(9000))
+            new.switch()
+        assert store["users"].state.is_sound
+        assert store["users"].may_contain_many(range(9000)).all()
