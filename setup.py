@@ -31,9 +31,10 @@ def extensions() -> list[Extension]:
         include_dirs=["bloomstore/kernels"],
         depends=[SOURCE, *HEADERS],  # also what puts them into the source distribution
         extra_compile_args=flags,
-        optional=not REQUIRED,
     )
     made: list[Extension] = cythonize([kernels], build_dir="build/cython")
+    for extension in made:  # cythonize makes new objects and forgets this
+        extension.optional = not REQUIRED
     return made
 
 

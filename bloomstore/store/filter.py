@@ -23,7 +23,6 @@ from bloomstore.filters.estimate import Estimate
 from bloomstore.kernels.one_key import NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks
 from bloomstore.spec.families import FilterSpec
-from bloomstore.store import writer
 from bloomstore.store.core import Core
 from bloomstore.store.lock import GENERATION
 from bloomstore.store.stats import FilterStats, count_of, stats_of
@@ -173,8 +172,7 @@ class Filter(OneKey):
                 prints = unknown
         if not len(prints):
             return 0
-        with writer.writing(core):
-            return writer.add(core, self._current(), prints)
+        return self._store.group.add(core, self._current, prints)
 
     def _current(self) -> FilterView:
         """The view of this moment; reloaded when the generation moved."""

@@ -81,9 +81,7 @@ class WriterLock:
     @contextlib.contextmanager
     def hold(self) -> abc.Iterator[None]:
         """Holds the lock for this block. Raises StoreLocked after the timeout."""
-        if not self._threads.acquire(timeout=self._seconds or -1):
-            raise StoreLocked(f"{self.path}: another thread has held it for {self._seconds} s")
-        try:
+        with self.threads():
             if self._depth == 0:
                 self._wait_for_file()
             self._depth += 1
@@ -93,6 +91,14 @@ class WriterLock:
                 self._depth -= 1
                 if self._depth == 0:
                     fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def threads(self) -> abc.Iterator[None]:
+        """Keeps the other threads of this process out; the first half of `hold`."""
+        if not self._threads.acquire(timeout=self._seconds):
+            raise StoreLocked(f"{self.path}: another thread has held it for {self._seconds} s")
+        try:
+            yield
         finally:
             self._threads.release()
 

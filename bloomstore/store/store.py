@@ -44,6 +44,7 @@ from bloomstore.store.check import check_store
 from bloomstore.store.core import Core
 from bloomstore.store.filter import Filter
 from bloomstore.store.folder import Folder, check_platform
+from bloomstore.store.group import Group
 from bloomstore.store.lock import BOOT
 from bloomstore.store.notes import Notes
 from bloomstore.store.options import StoreOptions, check_durability
@@ -63,6 +64,7 @@ class Store:
         # Protects which view each handle asks and whether it may ask fast; innermost of all locks.
         self.views = threading.RLock()
         self.batches = Batches()
+        self.group = Group()
         self._filters: dict[str, Filter] = {}
         self._core: Core | None = _open_core(folder, options)
 
@@ -448,6 +450,7 @@ def _after_fork_in_child() -> None:
     _registry_lock = threading.RLock()
     for store in _registry.values():
         store.views = threading.RLock()
+        store.group = Group()
         store._pause_handles()
         if store._core is not None:
             store._core.lock.forget_threads()

@@ -1,0 +1,112 @@
+"""Group commit: threads that wait for a durable add are committed together by the first of them.
+
+A thread leaves its request, then waits for the writer lock. Whoever gets it takes all requests
+that have gathered and adds them with one LMDB commit; the others find theirs done. So the cost of
+a sync is shared by as many threads as wait for it, and a lone thread pays nothing.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from bloomstore.kernels import MAX_PRINTS_PER_CALL
+from bloomstore.store import writer
+from bloomstore.store.batch import add_together, as_bytes
+from bloomstore.store.core import Core
+from bloomstore.store.view import FilterView
+from bloomstore.store.writer import Prints
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """Keys that one thread wants to add, and what became of them."""
+
+    view: abc.Callable[[], FilterView]
+    prints: Prints
+    added: int | None = None
+    error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether somebody has taken care of it."""
+        return self.added is not None or self.error is not None
+
+
+class Group:
+    """The requests of one process that wait for the writer lock."""
+
+    def __init__(self) -> None:
+        self._gathering = threading.Lock()  # protects the list, held for a moment only
+        self._requests: list[Request] = []
+
+    def add(self, core: Core, view: abc.Callable[[], FilterView], prints: Prints) -> int:
+        """Adds keys and returns how many were new; `view` is called under the writer lock."""
+        mine = Request(view, prints)
+        with self._gathering:
+            self._requests.append(mine)
+        try:
+            with core.lock.threads():
+                if not mine.is_done:
+                    with writer.writing(core):
+                        self._serve(core)
+        finally:
+            with self._gathering:
+                if mine in self._requests:  # the lock could not be had
+                    self._requests.remove(mine)
+        if mine.error is not None:
+            raise mine.error
+        assert mine.added is not None
+        return mine.added
+
+    def _serve(self, core: Core) -> None:
+        with self._gathering:
+            requests, self._requests = self._requests, []
+        keys = sum(len(request.prints) for request in requests)
+        if len(requests) > 1 and keys <= MAX_PRINTS_PER_CALL and _add_all(core, requests):
+            return
+        for request in requests:
+            try:
+                request.added = writer.add(core, request.view(), request.prints)
+            except BaseException as error:
+                request.error = error
+                if not isinstance(error, Exception):
+                    raise
+
+
+def _add_all(core: Core, requests: list[Request]) -> bool:
+    """One commit for all; False, with nothing changed, when one of them cannot be added so."""
+    wanted: dict[int, tuple[FilterView, list[Request]]] = {}
+    try:
+        for request in requests:
+            view = request.view()
+            wanted.setdefault(view.row.number, (view, []))[1].append(request)
+        fresh = [
+            (request, _count_fresh(view, mine, request))
+            for view, mine in wanted.values()
+            for request in mine
+        ]
+        add_together(
+            core,
+            [
+                (view, np.concatenate([request.prints for request in mine]))
+                for view, mine in wanted.values()
+            ],
+        )
+    except Exception:  # noqa: BLE001  each request is tried by itself and gets its own error
+        return False
+    for request, added in fresh:
+        request.added = added
+    return True
+
+
+def _count_fresh(view: FilterView, requests: list[Request], mine: Request) -> int:
+    """Keys of this request that neither the filter nor an earlier request has."""
+    unknown = mine.prints[~view.live.find(mine.prints)]
+    earlier = {
+        one for request in requests[: requests.index(mine)] for one in as_bytes(request.prints)
+    }
+    return len(set(as_bytes(unknown)) - earlier)
