@@ -19,7 +19,7 @@ from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 # Preview and insert remember what earlier keys of the call have set: this bounds that memory.
 MAX_PRINTS_PER_CALL = 65536
 
-_FAR = 1 << 62  # more bits and more keys than any vector can have
+FAR = 1 << 62  # more bits and more keys than any vector can have
 
 
 def check_prints(prints: NDArray[np.uint64]) -> None:
@@ -73,7 +73,7 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
 
 def limit(number: int) -> int:
     """The same limit, brought into the range of a signed 64-bit integer."""
-    return max(-1, min(index(number), _FAR))
+    return max(-1, min(index(number), FAR))
 
 
 def _check_geometry(geometry: Geometry) -> None:

@@ -15,11 +15,13 @@ Not here: what the functions mean (numpy_kernels.py says it), the arithmetic (ve
 """
 
 from cpython.buffer cimport (
-    PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_IsContiguous, PyBuffer_Release,
+    PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy as np
@@ -73,7 +75,8 @@ cdef extern from "Python.h":
 
 BACKEND = "compiled"
 
-cdef object _ndarray = np.ndarray
+cdef object _ndarray = np.ndarray, _bool = np.dtype(np.bool_)
+cdef int64_t _FAR = arguments.FAR
 cdef dict _FORMS = {"uint8": (b"B",), "uint64": (b"L", b"Q"), "int64": (b"l", b"q")}
 cdef size_t _MOST_PRINTS = arguments.MAX_PRINTS_PER_CALL
 cdef unsigned _PLAIN = LayoutCode.PLAIN, _SLICED = LayoutCode.SLICED
@@ -215,18 +218,30 @@ def find(vectors, geometries, prints):
     if len(vectors) != len(geometries):
         raise ValueError(f"got {len(vectors)} vectors, but {len(geometries)} geometries")
     cdef _Vectors held = _Vectors(len(vectors))
-    for vector, geometry in zip(vectors, geometries, strict=True):
+    for vector, geometry in zip(vectors, geometries):
         held.add(vector, geometry, False)
     cdef _Prints keys = _Prints(prints)
-    found = np.zeros(keys.n, dtype=np.bool_)
-    cdef uint8_t[::1] answers = found.view(np.uint8)
-    cdef int outcome = 0
-    if keys.n and held.count:
-        with nogil:
-            outcome = bloom_find(held.vectors, held.count, keys.words, keys.n, &answers[0])
+    found = np.zeros(keys.n, _bool)
+    cdef Py_buffer answers
+    cdef int outcome
+    PyObject_GetBuffer(found, &answers, PyBUF_SIMPLE)
+    with nogil:
+        outcome = bloom_find(
+            held.vectors, held.count, keys.words, keys.n, <uint8_t *>answers.buf
+        )
+    PyBuffer_Release(&answers)
     if outcome:
         raise MemoryError
     return found
+
+
+cdef int64_t _limit(object number) except? -7:
+    """The same limit, brought into the range that the loops count in."""
+    cdef int beyond = 0
+    cdef int64_t found = PyLong_AsLongLongAndOverflow(PyNumber_Index(number), &beyond)
+    if beyond:
+        return -1 if beyond < 0 else _FAR
+    return max(<int64_t>-1, min(found, _FAR))
 
 
 cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write):
@@ -236,21 +251,24 @@ cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write
     if keys.n > _MOST_PRINTS:
         raise ValueError(f"at most {_MOST_PRINTS} fingerprints fit one call, got {keys.n}")
     cdef bloom_change change
-    change.bits_left = arguments.limit(bits_left)
-    change.keys_left = arguments.limit(keys_left)
+    change.bits_left = _limit(bits_left)
+    change.keys_left = _limit(keys_left)
     change.taken = change.bits = 0
-    new = np.empty(keys.n, dtype=np.bool_)
-    cdef uint8_t[::1] marks = new.view(np.uint8)
+    new = np.empty(keys.n, _bool)
+    cdef Py_buffer marks
     cdef int outcome = 0
-    if keys.n:
-        with nogil:
-            if to_write:
-                bloom_insert(held.vectors, keys.words, keys.n, &marks[0], &change)
-            else:
-                outcome = bloom_preview(held.vectors, keys.words, keys.n, &marks[0], &change)
+    PyObject_GetBuffer(new, &marks, PyBUF_SIMPLE)
+    with nogil:
+        if to_write:
+            bloom_insert(held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change)
+        else:
+            outcome = bloom_preview(
+                held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change
+            )
+    PyBuffer_Release(&marks)
     if outcome:
         raise MemoryError
-    return change.taken, new[:change.taken], change.bits
+    return change.taken, new if change.taken == <int64_t>keys.n else new[:change.taken], change.bits
 
 
 def preview(vector, geometry, prints, bits_left, keys_left):

@@ -31,8 +31,8 @@ static inline uint64_t bloom_read32(const uint8_t *from) {
          | (uint64_t)from[3] << 24;
 }
 
-/* The last 1 to 8 bytes, as if zeros followed. Reads may overlap, which changes nothing, and never
- * leave the key; a loop over the bytes took 4 ns longer. */
+/* The last 1 to 8 bytes, as if zeros followed. Reads may overlap, which changes nothing, and
+ * never leave the key. */
 static inline uint64_t bloom_read_tail(const uint8_t *from, size_t bytes) {
     size_t middle = bytes / 2, last = bytes - 1;
     if (bytes >= 4)

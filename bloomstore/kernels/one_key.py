@@ -1,38 +1,44 @@
-"""One key at a time: encode, hash, look at the bits, without passing through the layers.
+"""One key at a time: the numpy twin of the compiled class of the same name, without its speed.
 
-The twin of the compiled class of the same name. A handle that inherits from it does not redefine
-`__contains__`; it keeps `_fast_generation`, `_words` and the vectors up to date and answers what
-the fast path cannot: `_contains_slowly` for everything out of the ordinary (a new generation, a
-closed store, a forked child, a batch, a filter in doubt).
+A handle inherits from it and answers in `_contains_slowly` and `_add_slowly`, which pass through
+the layers. The compiled twin does both by itself, in one go from the key to the bits, whenever
+nothing is out of the ordinary:
 
-Invariants
-  1. The generation is compared once, before the first bit is looked at.
-  2. While `_fast_generation` equals the word, a key whose bits are not all set is absent.
+    lookup  `_fast_generation` equals the generation word
+    add     likewise, and the writer lock is kept and free (Keeper), in the tenure in which the
+            handle's filter was marked dirty, and the newest stage has room for the key
+
+Not here: what is out of the ordinary (store/filter.py).
 """
 
 from __future__ import annotations
 
 import collections.abc as abc
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore.hashing.addresses import bit_addresses_of_one
-from bloomstore.keys import Key, fingerprint
 from bloomstore.spec.geometry import Geometry
 
 # No catalog ever gets here by counting: it stands for "ask slowly".
 NEVER = (1 << 64) - 1
 
 
+class Keeper:
+    """What a single add must know of the writer lock: whether it is kept and nobody is inside."""
+
+    def __init__(self) -> None:
+        self.is_free = False
+        self.adds = 0
+
+
 class OneKey:
-    """Lookups of single keys on a set of vectors, valid for one generation."""
+    """Single lookups and adds of a handle."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._fast_generation = NEVER
-        self._words: memoryview = memoryview(bytes(8)).cast("Q")
-        self._vectors: list[tuple[memoryview, Geometry]] = []
 
     def _point_at(
         self,
@@ -42,23 +48,21 @@ class OneKey:
     ) -> None:
         """Takes the vectors to ask, newest first, and the page with the generation word."""
         self._fast_generation = NEVER
-        self._words = words
-        self._vectors = [
-            (vector.data, geometry) for vector, geometry in zip(vectors, geometries, strict=True)
-        ]
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: Any) -> bool:
         """Whether the key may have been added. False is certain."""
-        if self._words[0] != self._fast_generation:
-            return self._contains_slowly(key)
-        found = fingerprint(key, self._seed)
-        for vector, geometry in self._vectors:
-            for address in bit_addresses_of_one(geometry, found):
-                if not vector[address >> 3] >> (address & 7) & 1:
-                    break
-            else:
-                return True
-        return False
+        return self._contains_slowly(key)
 
-    def _contains_slowly(self, key: Key) -> bool:
+    def add(self, key: Any) -> bool:
+        """Adds a key; True if the filter did not report it before.
+
+        When this returns, every later lookup in every process finds the key, and so does a
+        reopened store, to the degree that the filter's durability promises.
+        """
+        return self._add_slowly(key)
+
+    def _contains_slowly(self, key: Any) -> bool:
+        raise NotImplementedError
+
+    def _add_slowly(self, key: Any) -> bool:
         raise NotImplementedError

@@ -63,6 +63,9 @@ class Core:
         # `counts_sequence`; only the holder of the writer lock looks at them.
         self.counts: dict[int, tuple[int, int]] = {}
         self.counts_sequence = -1
+        # In which tenure of the lock dead holders' work was finished, and filters marked dirty.
+        self.finished_tenure = -1
+        self.dirty_tenure: dict[int, int] = {}
         # Why no answer of this store can be certain, whatever its files say.
         self.doubt: str | None = None
         # Whether this process verifies active stages (the first one to open the store does), and
@@ -185,6 +188,12 @@ class Core:
             rows = view.filter_rows()
             dirty = next((one.dirty_boot for one in rows if one.number == row.filter_number), None)
         return sequence, dirty
+
+    def abandon(self) -> None:
+        """In a forked child: closes what belongs to the parent, without unlocking anything."""
+        self.catalog.close()
+        self.lock.abandon()
+        self.users.close()
 
     def close(self) -> None:
         """Closes files; mappings end with their last reference."""

@@ -88,15 +88,6 @@ class Filter(OneKey):
         found = [self._find(prints) for prints in chunks]
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
-    def add(self, key: Key) -> bool:
-        """Adds a key; True if the filter did not report it before.
-
-        When this returns, every later lookup in every process finds the key, and so does a
-        reopened store, to the degree that the filter's durability promises.
-        """
-        one = np.frombuffer(fingerprint(key, self._seed), dtype="<u8").reshape(1, 2)
-        return self._add(one.astype(np.uint64, copy=False)) == 1
-
     def add_many(self, keys: abc.Iterable[Key]) -> int:
         """Adds keys and returns how many the filter did not report before.
 
@@ -140,8 +131,10 @@ class Filter(OneKey):
                 change.raise_generation()
 
     def _contains_slowly(self, key: Key) -> bool:
-        one = np.frombuffer(fingerprint(key, self._seed), dtype="<u8").reshape(1, 2)
-        return bool(self._find(one.astype(np.uint64, copy=False))[0])
+        return bool(self._find(_one_print(key, self._seed))[0])
+
+    def _add_slowly(self, key: Key) -> bool:
+        return self._add(_one_print(key, self._seed)) == 1
 
     def _find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
         view = self._current()
@@ -172,7 +165,8 @@ class Filter(OneKey):
                 prints = unknown
         if not len(prints):
             return 0
-        return self._store.group.add(core, self._current, prints)
+        keep = view.row.durability == "process"
+        return self._store.group.add(core, self._current, prints, keep=keep)
 
     def _current(self) -> FilterView:
         """The view of this moment; reloaded when the generation moved."""
@@ -210,3 +204,9 @@ class Filter(OneKey):
 
     def __repr__(self) -> str:
         return f"<Filter {self.name!r} in {self._store.path}>"
+
+
+def _one_print(key: Key, seed: int) -> NDArray[np.uint64]:
+    """The fingerprint of one key as a batch of one."""
+    words = np.frombuffer(fingerprint(key, seed), dtype="<u8").reshape(1, 2)
+    return words.astype(np.uint64, copy=False)

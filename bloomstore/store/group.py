@@ -43,7 +43,9 @@ class Group:
         self._gathering = threading.Lock()  # protects the list, held for a moment only
         self._requests: list[Request] = []
 
-    def add(self, core: Core, view: abc.Callable[[], FilterView], prints: Prints) -> int:
+    def add(
+        self, core: Core, view: abc.Callable[[], FilterView], prints: Prints, *, keep: bool
+    ) -> int:
         """Adds keys and returns how many were new; `view` is called under the writer lock."""
         mine = Request(view, prints)
         with self._gathering:
@@ -51,7 +53,7 @@ class Group:
         try:
             with core.lock.threads():
                 if not mine.is_done:
-                    with writer.writing(core):
+                    with writer.writing(core, keep=keep):
                         self._serve(core)
         finally:
             with self._gathering:

@@ -6,7 +6,7 @@ flock, LMDB's own lock. The first page of `lock` is mapped by every process:
     word  name        meaning
        0  generation  the catalog's generation; readers reload their stages when it moved
        1  applied     the last journal sequence whose bits are all set
-       2  wanted      how many processes wait for the lock
+       2  wanted      1 while a process waits for the lock
        3  applying    number of the segment that a `process` add is changing, else 0
        4  boot        which boot of the machine the words belong to
 
@@ -29,6 +29,7 @@ import time
 from pathlib import Path
 
 from bloomstore.errors import DamagedFile, StoreLocked
+from bloomstore.kernels.one_key import Keeper
 from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor
 
 LOCK_BYTES = 4096
@@ -42,6 +43,11 @@ WORDS = 8
 # Waiting for flock: first often, then every 5 ms. A durable add takes about one millisecond.
 _FIRST_PAUSE = 0.0001
 _LONGEST_PAUSE = 0.005
+# Who was asked to release waits this long for the others to be faster: twice their longest pause.
+_MANNERS = 0.010
+# A kept lock is looked at this often, and given back after this many looks without an add.
+_LOOK = 0.005
+_IDLE_LOOKS = 20
 
 
 def make_lock_files(folder: Path) -> None:
@@ -58,39 +64,55 @@ def make_lock_files(folder: Path) -> None:
 
 
 class WriterLock:
-    """One per open store and process; any thread may hold it, re-entrantly."""
+    """One per open store and process; any thread may hold it, re-entrantly.
+
+    `hold(keep=True)` leaves the flock taken at its end, until somebody else wants it: the next
+    hold of this process is then free. `tenure` counts how often the flock was taken, so equal
+    tenures mean that no other process wrote in between; `keeper.is_free` says that the lock is
+    kept and that no thread is inside, which is all a single add needs to know.
+    """
 
     def __init__(self, path: Path, *, read_only: bool, seconds: float) -> None:
         self.path = path
         self._seconds = seconds
         self._threads = threading.RLock()
         self._depth = 0
+        self._has_file = False
+        self._was_asked = False
+        self.tenure = 0
+        self.keeper = Keeper()
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
         try:
-            self._descriptor = os.open(
-                path, (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
-            )
+            mapped = os.open(path, flags)
         except FileNotFoundError:
             raise DamagedFile(path, 0, "the lock file of the store is missing") from None
-        length = os.fstat(self._descriptor).st_size
+        length = os.fstat(mapped).st_size
         if length < LOCK_BYTES:
-            os.close(self._descriptor)
+            os.close(mapped)
             raise DamagedFile(path, length, f"file ends here, expected {LOCK_BYTES} bytes")
-        self._file = MappedFile(path, os.dup(self._descriptor), LOCK_BYTES, writable=not read_only)
+        self._file = MappedFile(path, mapped, LOCK_BYTES, writable=not read_only)
         self.words: memoryview = self._file.words(0, WORDS)
+        # A descriptor of its own: a mapping that lives on in a forked child must not keep a lock.
+        self._descriptor = os.open(path, flags)
+        self._watcher: threading.Thread | None = None
 
     @contextlib.contextmanager
-    def hold(self) -> abc.Iterator[None]:
+    def hold(self, *, keep: bool = False) -> abc.Iterator[None]:
         """Holds the lock for this block. Raises StoreLocked after the timeout."""
         with self.threads():
-            if self._depth == 0:
-                self._wait_for_file()
+            self.keeper.is_free = False
+            if not self._has_file:
+                self._take_file()
             self._depth += 1
             try:
                 yield
             finally:
                 self._depth -= 1
                 if self._depth == 0:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                    if keep and not self.words[WANTED]:
+                        self._keep()
+                    else:
+                        self._release_file()
 
     @contextlib.contextmanager
     def threads(self) -> abc.Iterator[None]:
@@ -102,29 +124,74 @@ class WriterLock:
         finally:
             self._threads.release()
 
-    def _wait_for_file(self) -> None:
-        deadline = time.monotonic() + self._seconds
+    def _take_file(self) -> None:
+        """Takes the flock. Who was asked for it before lets the others go first."""
+        begin = time.monotonic()
+        while self._was_asked and self.words[WANTED] and time.monotonic() < begin + _MANNERS:
+            time.sleep(_FIRST_PAUSE)
         pause = _FIRST_PAUSE
         while not try_flock(self._descriptor, fcntl.LOCK_EX):
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= begin + self._seconds:
                 raise StoreLocked(f"{self.path}: another process has held it for {self._seconds} s")
+            self.words[WANTED] = 1
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+        self.words[WANTED] = 0
+        self._has_file = True
+        self._was_asked = False
+        self.tenure += 1
+
+    def _release_file(self) -> None:
+        self._was_asked = bool(self.words[WANTED])
+        self._has_file = False
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _keep(self) -> None:
+        """Leaves the flock taken; a thread gives it back when it is wanted, or idle."""
+        self.keeper.is_free = True
+        if self._watcher is None or not self._watcher.is_alive():
+            self._watcher = threading.Thread(
+                target=self._watch, daemon=True, name="bloomstore lock"
+            )
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        looks, adds = 0, -1
+        while self._has_file:
+            time.sleep(_LOOK)
+            looks = looks + 1 if self.keeper.adds == adds else 0
+            adds = self.keeper.adds
+            if self.words[WANTED] or looks >= _IDLE_LOOKS:
+                with self._threads:
+                    if self.keeper.is_free and self._has_file:
+                        self.let_go()
+
+    def let_go(self) -> None:
+        """Gives back a flock that is only kept. Called with the threads locked out."""
+        self.keeper.is_free = False
+        if self._has_file and self._depth == 0:
+            self._release_file()
 
     def pause_threads(self) -> None:
         """Waits until no thread writes, and keeps them from it (before a fork)."""
         self._threads.acquire()
+        self.let_go()
 
     def resume_threads(self) -> None:
         """The end of pause_threads, in the parent."""
         self._threads.release()
 
-    def forget_threads(self) -> None:
-        """The end of pause_threads, in the child: no other thread came along."""
+    def abandon(self) -> None:
+        """The end of pause_threads, in the child: nothing is unlocked, the lock is the parent's."""
         self._threads = threading.RLock()
+        self.keeper.is_free = False
+        self._has_file = False
+        os.close(self._descriptor)
 
     def close(self) -> None:
-        """Closes the descriptor. Never unlocks: an inherited lock is the parent's."""
+        """Gives the lock back, if it was kept, and closes it."""
+        with self._threads:
+            self.let_go()
         os.close(self._descriptor)
 
 

@@ -453,8 +453,7 @@ def _after_fork_in_child() -> None:
         store.group = Group()
         store._pause_handles()
         if store._core is not None:
-            store._core.lock.forget_threads()
-            store._core.close()
+            store._core.abandon()
 
 
 os.register_at_fork(

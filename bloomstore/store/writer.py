@@ -49,14 +49,16 @@ class Part:
 
 
 @contextlib.contextmanager
-def writing(core: Core) -> abc.Iterator[None]:
+def writing(core: Core, *, keep: bool = False) -> abc.Iterator[None]:
     """Holds the writer lock, with everything that dead holders left finished."""
     if core.options.read_only:
         raise StoreReadOnly(f"{core.folder.path} was opened read-only")
     if core.doubt is not None:
         raise StoreFailed(f"{core.folder.path} takes no changes: {core.doubt}")
-    with core.lock.hold():
-        recovery.finish(core)
+    with core.lock.hold(keep=keep):
+        if core.finished_tenure != core.lock.tenure:
+            recovery.finish(core)
+            core.finished_tenure = core.lock.tenure
         yield
 
 
@@ -208,10 +210,13 @@ def counts(core: Core, stage: Stage) -> tuple[int, int]:
 
 def _mark_dirty(core: Core, row: FilterRow) -> None:
     """Says in the catalog, before the first bit, that the segments are ahead of it."""
+    if core.dirty_tenure.get(row.number) == core.lock.tenure:
+        return
     with core.catalog.read() as view:
         current = view.filter_row(row.name)
         assert current is not None
         if current.dirty_boot is not None:
+            core.dirty_tenure[row.number] = core.lock.tenure
             return
         stages = view.stage_rows(row.number)
     for stage_row in stages:
@@ -221,4 +226,5 @@ def _mark_dirty(core: Core, row: FilterRow) -> None:
             segment.words[WORD_KEYS] = stage_row.keys
     with core.catalog.write() as change:
         change.update_filter(row.name, dirty_boot=core.boot)
+    core.dirty_tenure[row.number] = core.lock.tenure
     crash_point("process add: marked dirty")
