@@ -13,7 +13,9 @@ from setuptools import Extension, setup
 
 REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
-HEADERS = [f"bloomstore/kernels/{name}.h" for name in ("kernels", "vector", "murmur")]
+HEADERS = [
+    f"bloomstore/kernels/{name}" for name in ("kernels.h", "vector.h", "murmur.h", "one_key.pxi")
+]
 
 
 def extensions() -> list[Extension]:

@@ -18,8 +18,8 @@ from bloomstore.filters.estimate import Estimate
 from bloomstore.spec.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
 from bloomstore.spec.families import Dynamic, Fixed, Flexible, Scalable
 from bloomstore.store.filter import Filter
+from bloomstore.store.opening import open_store as open  # noqa: A004  the public name
 from bloomstore.store.store import Store
-from bloomstore.store.store import open_store as open  # noqa: A004  the public name
 
 __version__ = "0.1.0"
 

@@ -20,10 +20,14 @@ import os
 
 from bloomstore.errors import SpecError
 from bloomstore.kernels.arguments import MAX_PRINTS_PER_CALL
+from bloomstore.kernels.one_key import NEVER
 
 __all__ = [
     "BACKEND",
     "MAX_PRINTS_PER_CALL",
+    "NEVER",
+    "Keeper",
+    "OneKey",
     "apply",
     "count_bits",
     "find",
@@ -42,6 +46,8 @@ try:
         raise ImportError("the numpy kernels were asked for")
     from bloomstore.kernels.compiled import (
         BACKEND,
+        Keeper,
+        OneKey,
         apply,
         count_bits,
         find,
@@ -66,3 +72,4 @@ except ImportError as error:
         insert,
         preview,
     )
+    from bloomstore.kernels.one_key import Keeper, OneKey

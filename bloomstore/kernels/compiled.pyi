@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.kernels.one_key import Keeper as Keeper
+from bloomstore.kernels.one_key import OneKey as OneKey
 from bloomstore.spec.geometry import Geometry
 
 BACKEND: str

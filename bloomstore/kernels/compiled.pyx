@@ -16,7 +16,7 @@ Not here: what the functions mean (numpy_kernels.py says it), the arithmetic (ve
 
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_IsContiguous, PyBuffer_Release,
-    PyObject_GetBuffer,
+    PyBUF_WRITABLE, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
@@ -64,6 +64,10 @@ cdef extern from "kernels.h" nogil:
     void bloom_insert(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
     void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
     uint64_t bloom_count(const uint8_t *, size_t)
+    int bloom_has(const bloom_vector *, uint64_t, uint64_t)
+    void bloom_addresses(const bloom_vector *, uint64_t, uint64_t, uint64_t *)
+    unsigned bloom_bit(const uint8_t *, uint64_t)
+    void bloom_set_bit(uint8_t *, uint64_t)
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
 
@@ -368,3 +372,6 @@ def murmur128(from_bytes, uint32_t seed):
     cdef size_t n = given.shape[0]
     cdef bloom_print out = bloom_murmur(&given[0] if n else NULL, n, seed)
     return out.h1.to_bytes(8, "little") + out.h2.to_bytes(8, "little")
+
+
+include "one_key.pxi"

@@ -1,7 +1,7 @@
 /* Loops over many fingerprints: find, insert, preview, apply, and counting set bits.
  *
- * In: checked vectors (vector.h) and fingerprints as pairs of words; out: answers or set bits, equal
- * to those of numpy_kernels.py. No Python object is touched, so all of it runs without the GIL.
+ * In: checked vectors (vector.h) and fingerprints as pairs of words; out: answers or set bits,
+ * equal to those of numpy_kernels.py. No Python object is touched, so it all runs without the GIL.
  *
  * Memory decides the speed. A probe of a large vector waits about 100 ns for a cache line, but many
  * lines can be on their way at once: every loop here first computes addresses for a number of keys
@@ -21,9 +21,9 @@
 #include "murmur.h"
 #include "vector.h"
 
-/* Keys asked together: all that is kept for them, 7.5 KiB, stays in the first cache. Absent keys of
- * an in-cache vector take 9, 8 and 7.5 ns at 128, 256 and 512, but from 512 on blocks become slower:
- * their lines push each other out before they are looked at. */
+/* Keys asked together: all that is kept for them, 7.5 KiB, stays in the first cache. Absent keys
+ * of an in-cache vector take 9, 8 and 7.5 ns at 128, 256 and 512, but from 512 on blocked vectors
+ * are slower: their lines push each other out before they are looked at. */
 #ifndef BLOOM_WINDOW
 #define BLOOM_WINDOW 256
 #endif
@@ -33,9 +33,10 @@
 #define BLOOM_AHEAD 16
 #endif
 
-/* A round for this many keys or fewer runs in a copy of the loop. It reads numbers of keys that were
- * stored a moment ago, before the processor knows where; having been wrong about that once, it
- * makes such loads wait, and in one shared loop the long rounds would wait too (18 ns, not 8). */
+/* A round for this many keys or fewer runs in a copy of the loop. With one loop for all rounds an
+ * absent key took 15 ns, with a copy for the short ones 8. Likely why (not seen in counters): short
+ * rounds read what was stored a moment ago, the processor learns to let that load wait for earlier
+ * stores, and then it waits in the long rounds too, where nothing is pending. */
 #ifndef BLOOM_FEW
 #define BLOOM_FEW 16
 #endif

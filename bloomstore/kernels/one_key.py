@@ -31,6 +31,7 @@ class Keeper:
     def __init__(self) -> None:
         self.is_free = False
         self.adds = 0
+        self.tenure = 0
 
 
 class OneKey:
@@ -39,6 +40,7 @@ class OneKey:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._fast_generation = NEVER
+        self._dirty_tenure = -1
 
     def _point_at(
         self,
@@ -48,6 +50,19 @@ class OneKey:
     ) -> None:
         """Takes the vectors to ask, newest first, and the page with the generation word."""
         self._fast_generation = NEVER
+
+    def _add_into(
+        self,
+        keeper: Keeper,
+        words: memoryview,
+        vector: NDArray[np.uint8],
+        geometry: Geometry,
+        counts: memoryview,
+        number: int,
+        most_bits: int,
+        most_keys: int,
+    ) -> None:
+        """Takes the newest stage for adds: its vector, counts, and limits of both."""
 
     def __contains__(self, key: Any) -> bool:
         """Whether the key may have been added. False is certain."""

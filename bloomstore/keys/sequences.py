@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from bloomstore import kernels
 from bloomstore.errors import KeyTypeError, KeyValueError
 from bloomstore.hashing.fingerprint import (
     Prints,
@@ -81,6 +82,10 @@ def refuse(error: KeyTypeError | KeyValueError, position: int) -> NoReturn:
 
 def from_list(keys: Sequence[Any], seed: int, first: int = 0) -> Prints:
     """Fingerprints of a list or tuple of keys of any kinds."""
+    if type(keys) is list:
+        prints = kernels.fingerprints_of_list(keys, seed)
+        if prints is not None:
+            return prints
     kinds = set(map(type, keys))
     if len(kinds) == 1:
         (kind,) = kinds
@@ -138,6 +143,8 @@ def from_array(array: npt.NDArray[Any], seed: int, first: int = 0) -> Prints:
             refuse(refusal(None), first + int(np.argmax(masked)))
         array = array.data
     kind, size = array.dtype.kind, array.dtype.itemsize
+    if array.dtype == np.int64 and array.flags.c_contiguous:
+        return kernels.fingerprints_of_int64(array, seed)
     if kind in "ib" or (kind == "u" and size < 8):
         return murmur_int64(array, seed)
     if kind == "u":

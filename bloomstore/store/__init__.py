@@ -1,6 +1,7 @@
 """Stores and filters: the only place where journal, chain and catalog meet.
 
-store.py       Store and `open`                    filter.py      the handle of one filter
+opening.py     `bloomstore.open`                    registry.py    which stores are open, forks
+store.py       Store                               filter.py      the handle of one filter
 view.py        a filter at one generation          core.py        open files, shared by all parts
 writer.py      plan, journal, bits                 growth.py      new files, tombstones
 checkpoint.py  sync, checksums, seal               recovery.py    what a dead holder or a crash left

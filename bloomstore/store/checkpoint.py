@@ -53,7 +53,7 @@ def every_filter(core: Core) -> None:
         if is_dirty:
             with core.catalog.write() as change:
                 change.update_filter(row.name, dirty_boot=None)
-            core.dirty_tenure.pop(row.number, None)
+            core.lock.begin_tenure()
 
 
 def seal(core: Core, row: FilterRow, stage: StageRow) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import Durability
 from bloomstore.filters.estimate import Estimate
-from bloomstore.kernels.one_key import NEVER, OneKey
+from bloomstore.kernels import NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks
 from bloomstore.spec.families import FilterSpec
 from bloomstore.store.core import Core
@@ -134,7 +134,10 @@ class Filter(OneKey):
         return bool(self._find(_one_print(key, self._seed))[0])
 
     def _add_slowly(self, key: Key) -> bool:
-        return self._add(_one_print(key, self._seed)) == 1
+        is_new = self._add(_one_print(key, self._seed)) == 1
+        # From now on the compiled twin may add by itself, as long as this tenure lasts.
+        self._dirty_tenure = self._core.dirty_tenure.get(self._number, -1)
+        return is_new
 
     def _find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
         view = self._current()
@@ -144,7 +147,7 @@ class Filter(OneKey):
         if self._fast_generation == NEVER and view.live.is_verified:
             with self._store.views:
                 if self._view is view:
-                    self._point_at(self._core.words, view.live.vectors, view.live.geometries)
+                    self._point(self._core, view)
                     self._resume()
         batch = self._store.batches.mine
         return found if batch is None else found | batch.find(self._number, prints)
@@ -189,8 +192,32 @@ class Filter(OneKey):
                 log.warning("filter %r answers maybe to everything: %s", self.name, view.state)
             self._core = core
             self._view = view
-            self._point_at(core.words, view.live.vectors, view.live.geometries)
+            self._point(core, view)
             self._resume()
+
+    def _point(self, core: Core, view: FilterView) -> None:
+        """Gives single lookups and adds their vectors. Holds the views lock."""
+        self._point_at(core.words, view.live.vectors, view.live.geometries)
+        stage = view.live.newest if view.live.stages else None
+        if (
+            view.row.durability == "process"
+            and view.coming is None
+            and stage is not None
+            and stage.segment is not None
+            and stage.segment.is_writable
+            and view.live.damage is None
+        ):
+            spec = stage.row.spec
+            self._add_into(
+                core.lock.keeper,
+                core.words,
+                stage.segment.vector,
+                spec.geometry,
+                stage.segment.words,
+                stage.row.number,
+                spec.bits_left(0),
+                spec.keys_left(0),
+            )
 
     def _resume(self) -> None:
         """Lets single lookups take the fast path again, if they may. Holds the views lock."""

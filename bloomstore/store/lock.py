@@ -28,8 +28,8 @@ import threading
 import time
 from pathlib import Path
 
+from bloomstore import kernels
 from bloomstore.errors import DamagedFile, StoreLocked
-from bloomstore.kernels.one_key import Keeper
 from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor
 
 LOCK_BYTES = 4096
@@ -67,9 +67,8 @@ class WriterLock:
     """One per open store and process; any thread may hold it, re-entrantly.
 
     `hold(keep=True)` leaves the flock taken at its end, until somebody else wants it: the next
-    hold of this process is then free. `tenure` counts how often the flock was taken, so equal
-    tenures mean that no other process wrote in between; `keeper.is_free` says that the lock is
-    kept and that no thread is inside, which is all a single add needs to know.
+    hold of this process is then free. `keeper` tells single adds what they need to know: that the
+    lock is kept and no thread is inside, and in which tenure.
     """
 
     def __init__(self, path: Path, *, read_only: bool, seconds: float) -> None:
@@ -79,8 +78,7 @@ class WriterLock:
         self._depth = 0
         self._has_file = False
         self._was_asked = False
-        self.tenure = 0
-        self.keeper = Keeper()
+        self.keeper = kernels.Keeper()
         flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
         try:
             mapped = os.open(path, flags)
@@ -139,7 +137,16 @@ class WriterLock:
         self.words[WANTED] = 0
         self._has_file = True
         self._was_asked = False
-        self.tenure += 1
+        self.begin_tenure()
+
+    @property
+    def tenure(self) -> int:
+        """Equal tenures: no other process wrote in between, and no checkpoint was made."""
+        return self.keeper.tenure
+
+    def begin_tenure(self) -> None:
+        """What was known of the store under this lock must be looked at again."""
+        self.keeper.tenure += 1
 
     def _release_file(self) -> None:
         self._was_asked = bool(self.words[WANTED])

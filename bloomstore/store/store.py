@@ -32,18 +32,25 @@ from bloomstore.errors import (
     FilterNotFound,
     SpecError,
     StoreClosed,
-    StoreFailed,
     StoreLocked,
-    StoreNotFound,
     StoreReadOnly,
 )
 from bloomstore.spec.families import FilterSpec, is_same, resolved
-from bloomstore.store import backup, checkpoint, growth, rebuild, recovery, repair, writer
+from bloomstore.store import (
+    backup,
+    checkpoint,
+    growth,
+    rebuild,
+    recovery,
+    registry,
+    repair,
+    writer,
+)
 from bloomstore.store.batch import Batches, add_together
 from bloomstore.store.check import check_store
 from bloomstore.store.core import Core
 from bloomstore.store.filter import Filter
-from bloomstore.store.folder import Folder, check_platform
+from bloomstore.store.folder import Folder
 from bloomstore.store.group import Group
 from bloomstore.store.lock import BOOT
 from bloomstore.store.notes import Notes
@@ -231,14 +238,14 @@ class Store:
 
     def close(self) -> None:
         """Checkpoints what this store may write, and closes it. Closing twice is no error."""
-        with _registry_lock:
+        with registry.lock:
             core = self._core
             if core is None:
                 return
             self.users -= 1
             if self.users:
                 return
-            _registry.pop(_identity(core.folder.path), None)
+            registry.forget(self)
             try:
                 if not self.options.read_only and core.process == os.getpid():
                     self._checkpoint_at_close(core)
@@ -298,6 +305,24 @@ class Store:
             for handle in self._filters.values():
                 handle._resume()
 
+    def before_fork(self) -> None:
+        """Waits until no thread writes."""
+        if self._core is not None:
+            self._core.lock.pause_threads()
+
+    def after_fork_in_parent(self) -> None:
+        """Lets threads write again."""
+        if self._core is not None:
+            self._core.lock.resume_threads()
+
+    def after_fork_in_child(self) -> None:
+        """Closes what belongs to the parent; handles find out through their generation."""
+        self.views = threading.RLock()
+        self.group = Group()
+        self._pause_handles()
+        if self._core is not None:
+            self._core.abandon()
+
     def _reopen(self, old: Core) -> Core:
         """In a forked child: leaves the parent's files alone and opens its own."""
         with self.views:
@@ -320,69 +345,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.path}{'' if self._core else ', closed'}>"
-
-
-_registry: dict[tuple[int, int], Store] = {}
-_registry_lock = threading.RLock()
-
-
-def open_store(
-    path: str | os.PathLike[str],
-    *,
-    create: bool = True,
-    read_only: bool = False,
-    durability: Durability = "commit",
-    lock_seconds: float = 60.0,
-    unsafe_filesystem: bool = False,
-) -> Store:
-    """Opens the store at `path`; makes it if it is missing, unless read_only or create=False.
-
-    durability is the default for filters created through this handle. A second open of the same
-    path in one process returns the same object; options that differ raise SpecError.
-    """
-    options = StoreOptions(
-        read_only=read_only,
-        durability=durability,
-        lock_seconds=lock_seconds,
-        unsafe_filesystem=unsafe_filesystem,
-    )
-    folder = Folder(Path(path))
-    check_platform(folder.path, unsafe_filesystem=unsafe_filesystem)
-    if not folder.is_store and (read_only or not create):
-        if not folder.path.exists():
-            raise StoreNotFound(folder.path)
-        folder.require()
-    with _registry_lock:
-        if not folder.is_store:
-            _make(folder)
-        folder.require()
-        identity = _identity(folder.path)
-        store = _registry.get(identity)
-        if store is not None:
-            if store.options != options:
-                raise SpecError(
-                    f"{folder.path} is already open in this process with {store.options},"
-                    f" asked for {options}"
-                )
-            store.users += 1
-            return store
-        store = Store(folder, options)
-        _registry[identity] = store
-        return store
-
-
-def _make(folder: Folder) -> None:
-    try:
-        folder.make()
-    except OSError as error:
-        if folder.is_store:  # another process was faster
-            return
-        raise StoreFailed(f"cannot make a store at {folder.path}: {error.strerror}") from error
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def _open_core(folder: Folder, options: StoreOptions) -> Core:
@@ -430,34 +392,3 @@ def _check_spec(spec: FilterSpec) -> FilterSpec:
             f"a spec is Fixed, Scalable, Dynamic or Flexible, got {type(spec).__name__}"
         )
     return spec
-
-
-def _before_fork() -> None:
-    for store in _registry.values():
-        if store._core is not None:
-            store._core.lock.pause_threads()
-
-
-def _after_fork_in_parent() -> None:
-    for store in _registry.values():
-        if store._core is not None:
-            store._core.lock.resume_threads()
-
-
-def _after_fork_in_child() -> None:
-    """Closes what belongs to the parent; handles find out through their generation."""
-    global _registry_lock
-    _registry_lock = threading.RLock()
-    for store in _registry.values():
-        store.views = threading.RLock()
-        store.group = Group()
-        store._pause_handles()
-        if store._core is not None:
-            store._core.abandon()
-
-
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
-)

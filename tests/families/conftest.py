@@ -7,11 +7,11 @@ import collections.abc as abc
 import pytest
 
 import bloomstore
+from families.folders import open_quietly, quick_folder
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> abc.Iterator[bloomstore.Store]:
+def measured() -> abc.Iterator[bloomstore.Store]:
     """A store without a journal: what is measured here are bits, not crashes."""
-    path = tmp_path_factory.mktemp("measured") / "store"
-    with bloomstore.open(path, durability="process") as store:
+    with quick_folder() as folder, open_quietly(folder / "store", durability="process") as store:
         yield store

@@ -1,0 +1,176 @@
+# One key at a time, in one go from the key to the bits. Part of compiled.pyx; its twin is one_key.py.
+#
+# Lookup: compare the generation word, hash, look at the bits of each vector, newest first.
+# Add (durability `process`): likewise, when the writer lock is kept by this process and no thread is
+# inside; the bits and counts of the newest stage are changed in the shared mapping. Everything else
+# goes to `_contains_slowly` and `_add_slowly` of the handle.
+#
+# Invariants
+#   1. The generation is compared once, before the first bit is looked at.
+#   2. Nothing here lets go of the GIL: a thread that takes the writer lock, or gives it back, comes
+#      before or after a whole add.
+#   3. The word `applying` names the segment while its bits and its counts may differ.
+
+NEVER = (1 << 64) - 1
+
+# Words of the lock page and of a segment; see store/lock.py and segment/segment.py.
+cdef enum:
+    _GENERATION = 0
+    _WANTED = 2
+    _APPLYING = 3
+    _SET_BITS = 0
+    _KEYS = 1
+
+
+cdef class Keeper:
+    """What a single add must know of the writer lock: whether it is kept and nobody is inside."""
+
+    cdef public bint is_free
+    cdef public uint64_t adds
+    cdef public int64_t tenure
+
+
+cdef class _Words:
+    """64-bit words of a shared mapping, held while they are pointed at."""
+
+    cdef Py_buffer view
+    cdef volatile uint64_t *at
+
+    def __cinit__(self, object words, bint to_write, Py_ssize_t least):
+        cdef int flags = PyBUF_FORMAT | PyBUF_STRIDES
+        PyObject_GetBuffer(words, &self.view, flags | PyBUF_WRITABLE if to_write else flags)
+        if self.view.itemsize != 8 or self.view.len < 8 * least:
+            raise ValueError(f"expected at least {least} words of 64 bits")
+        self.at = <volatile uint64_t *>self.view.buf
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef class OneKey:
+    """Single lookups and adds of a handle."""
+
+    cdef readonly object _seed
+    cdef public uint64_t _fast_generation
+    cdef public int64_t _dirty_tenure
+    cdef uint32_t str_seed, bytes_seed, int_seed
+    cdef _Words words
+    cdef _Vectors asked
+    cdef Keeper keeper
+    cdef _Vectors target
+    cdef _Words counts
+    cdef uint64_t number
+    cdef int64_t most_bits, most_keys
+
+    def __init__(self, seed):
+        self._seed = seed
+        self._fast_generation = NEVER
+        self._dirty_tenure = -1
+        self.str_seed = murmur_seed(_STR_TAG, seed)
+        self.bytes_seed = murmur_seed(_BYTES_TAG, seed)
+        self.int_seed = murmur_seed(_INT_TAG, seed)
+
+    def _point_at(self, words, vectors, geometries):
+        """Takes the vectors to ask, newest first, and the page with the generation word."""
+        self._fast_generation = NEVER
+        self._dirty_tenure = -1
+        self.keeper = None
+        cdef _Vectors held = _Vectors(len(vectors))
+        for vector, geometry in zip(vectors, geometries, strict=True):
+            held.add(vector, geometry, False)
+        self.words = _Words(words, False, 4)
+        self.asked = held
+
+    def _add_into(self, Keeper keeper not None, words, vector, geometry, counts, number,
+                  most_bits, most_keys):
+        """Takes the newest stage for adds: its vector, counts, and limits of both."""
+        self.keeper = None
+        self.target = _Vectors(1)
+        self.target.add(vector, geometry, True)
+        self.words = _Words(words, True, 4)
+        self.counts = _Words(counts, True, 2)
+        self.number = number
+        self.most_bits = most_bits
+        self.most_keys = most_keys
+        self.keeper = keeper
+
+    cdef inline bint hash(self, object key, bloom_print *made):
+        """The fingerprint of a key that is exactly str, int64 or bytes; False for any other."""
+        cdef int beyond = 0
+        cdef long long number
+        if PyUnicode_CheckExact(key):
+            if not PyUnicode_IS_COMPACT_ASCII(key):
+                return False
+            made[0] = bloom_murmur(PyUnicode_DATA(key), PyUnicode_GET_LENGTH(key), self.str_seed)
+            return True
+        if PyLong_CheckExact(key):
+            number = PyLong_AsLongLongAndOverflow(key, &beyond)
+            if beyond:
+                return False
+            made[0] = bloom_murmur_int64(<uint64_t>number, self.int_seed)
+            return True
+        if PyBytes_CheckExact(key):
+            made[0] = bloom_murmur(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), self.bytes_seed)
+            return True
+        return False
+
+    def __contains__(self, key):
+        """Whether the key may have been added. False is certain."""
+        cdef bloom_print made
+        cdef size_t i
+        if (
+            self.words is None
+            or self.words.at[_GENERATION] != self._fast_generation
+            or not self.hash(key, &made)
+        ):
+            return self._contains_slowly(key)
+        for i in range(self.asked.count):
+            if bloom_has(self.asked.vectors + i, made.h1, made.h2):
+                return True
+        return False
+
+    def add(self, key):
+        """Adds a key; True if the filter did not report it before.
+
+        When this returns, every later lookup in every process finds the key, and so does a
+        reopened store, to the degree that the filter's durability promises.
+        """
+        cdef bloom_print made
+        cdef size_t i
+        cdef int outcome
+        if (
+            self.keeper is None
+            or not self.keeper.is_free
+            or self.keeper.tenure != self._dirty_tenure
+            or self.words.at[_GENERATION] != self._fast_generation
+            or self.words.at[_WANTED]
+            or not self.hash(key, &made)
+        ):
+            return self._add_slowly(key)
+        for i in range(1, self.asked.count):
+            if bloom_has(self.asked.vectors + i, made.h1, made.h2):
+                return False
+        outcome = self.change(made)
+        return self._add_slowly(key) if outcome < 0 else outcome == 1
+
+    cdef int change(self, bloom_print made):
+        """Sets the bits of a key: 1 if it is new, 0 if it was reported, -1 if it does not fit."""
+        cdef bloom_vector *v = self.target.vectors
+        cdef uint64_t addresses[BLOOM_MAX_HASHES]
+        cdef uint64_t set_bits = self.counts.at[_SET_BITS], keys = self.counts.at[_KEYS]
+        cdef unsigned j
+        if bloom_has(v, made.h1, made.h2):
+            return 0
+        if <int64_t>set_bits + v.hashes > self.most_bits or <int64_t>keys >= self.most_keys:
+            return -1
+        bloom_addresses(v, made.h1, made.h2, addresses)
+        self.words.at[_APPLYING] = self.number
+        for j in range(v.hashes):
+            if not bloom_bit(v.bits, addresses[j]):
+                bloom_set_bit(v.bits, addresses[j])
+                set_bits += 1
+        self.counts.at[_SET_BITS] = set_bits
+        self.counts.at[_KEYS] = keys + 1
+        self.words.at[_APPLYING] = 0
+        self.keeper.adds += 1
+        return 1

@@ -1,0 +1,214 @@
+"""The library with one step of its order broken, to see that the tests would notice.
+
+Each function breaks one rule in the process that calls it; MUTANTS names them. The program calls
+one of them before it opens its store; the package itself knows nothing of this.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from bloomstore import kernels
+from bloomstore.catalog import catalog, environment
+from bloomstore.catalog.catalog import CatalogChange
+from bloomstore.segment import segment as segments
+from bloomstore.segment.segment import Segment
+from bloomstore.store import checkpoint, core, folder, growth, recovery, store, writer
+from bloomstore.store.group import Group
+from bloomstore.store.lock import GENERATION
+
+NOTHING: abc.Callable[..., None] = lambda *_, **__: None  # noqa: E731
+
+
+def _replace(module: Any, name: str, new: Any) -> Any:
+    """Puts a function in the place of another, which must be there; returns the old one."""
+    old = getattr(module, name)
+    setattr(module, name, new)
+    return old
+
+
+def early_ack() -> None:
+    """An add returns before its journal row is committed: the next call commits it."""
+    waiting: list[abc.Callable[[], object]] = []
+
+    def catch_up() -> None:
+        while waiting:
+            waiting.pop(0)()
+
+    def add(self: Group, core: Any, view: Any, prints: Any, *, keep: bool) -> int:
+        catch_up()
+        waiting.append(lambda: real_add(self, core, view, prints, keep=keep))
+        return len(prints)
+
+    def close(self: store.Store) -> None:
+        catch_up()
+        real_close(self)
+
+    real_add = _replace(Group, "add", add)
+    real_close = _replace(store.Store, "close", close)
+
+
+def no_sync_at_checkpoint() -> None:
+    """A checkpoint deletes the journal without having synced the bits."""
+    _replace(Segment, "sync", NOTHING)
+
+
+def journal_deleted_first() -> None:
+    """A checkpoint deletes the journal and syncs the bits afterwards."""
+    waiting: list[Segment] = []
+
+    def one_stage(*arguments: Any, **named: Any) -> None:
+        real_stage(*arguments, **named)
+        while waiting:
+            real_sync(waiting.pop())
+
+    real_sync = _replace(Segment, "sync", lambda self: waiting.append(self))
+    real_stage = _replace(checkpoint, "_one_stage", one_stage)
+
+
+def no_directory_sync() -> None:
+    """New and removed names are not synced."""
+    for module in (segments, growth, environment, folder):
+        _replace(module, "sync_directory", NOTHING)
+
+
+def no_file_sync() -> None:
+    """A new file is published before its bytes are on the device."""
+    _replace(segments, "sync_descriptor", NOTHING)
+
+
+def retried_sync() -> None:
+    """A sync that failed is tried again, and its success believed."""
+
+    def sync(self: Segment) -> None:
+        try:
+            real(self)
+        except OSError:
+            real(self)
+
+    real = _replace(Segment, "sync", sync)
+
+
+def no_tombstone() -> None:
+    """A new file is made without a tombstone that names it."""
+
+    def put(self: CatalogChange, number: int, file_name: str, reason: str) -> None:
+        if reason != "unfinished":
+            real(self, number, file_name, reason)
+
+    real = _replace(CatalogChange, "put_tombstone", put)
+
+
+def no_burial() -> None:
+    """A dropped file is unlinked without a tombstone that names it."""
+    paths: list[Path] = []
+
+    def put(self: CatalogChange, number: int, file_name: str, reason: str) -> None:
+        if reason == "unfinished":
+            real_put(self, number, file_name, reason)
+        else:
+            paths.append(Path(file_name))
+
+    def bury(shared: core.Core) -> None:
+        real_bury(shared)
+        while paths:
+            (shared.folder.segments / paths.pop()).unlink()
+
+    real_put = _replace(CatalogChange, "put_tombstone", put)
+    real_bury = _replace(growth, "bury", bury)
+
+
+def catalog_in_place() -> None:
+    """The catalog of a new store is made under its name, not aside."""
+
+    def make(path: Path, first_rows: dict[str, dict[bytes, bytes]]) -> None:
+        path.mkdir()
+        opened = lmdb.open(
+            os.fspath(path), map_size=environment.MAP_BYTES, max_dbs=len(environment.TABLES)
+        )
+        tables = {name: opened.open_db(name.encode()) for name in environment.TABLES}
+        with opened.begin(write=True) as transaction:
+            for table, rows in first_rows.items():
+                for key, value in rows.items():
+                    transaction.put(key, value, db=tables[table])
+        opened.close()
+        environment.sync_directory(path)
+        environment.sync_directory(path.parent)
+
+    _replace(catalog, "make_environment", make)
+
+
+def not_marked_dirty() -> None:
+    """Adds of durability `process` do not say first that the catalog is behind."""
+    _replace(writer, "_mark_dirty", NOTHING)
+
+
+def applied_outside_the_lock() -> None:
+    """The bits are set after the writer lock was given back."""
+    waiting: list[tuple[Any, ...]] = []
+
+    def add(self: Group, *arguments: Any, **named: Any) -> int:
+        added = real_add(self, *arguments, **named)
+        while waiting:
+            slow_apply(*waiting.pop(0))
+        return added
+
+    def write(shared: core.Core, parts: abc.Sequence[writer.Part]) -> None:
+        now = kernels.apply
+        kernels.apply = lambda *arguments: waiting.append(arguments)
+        try:
+            real_write(shared, parts)
+        finally:
+            kernels.apply = now
+
+    real_add = _replace(Group, "add", add)
+    real_write = _replace(writer, "write", write)
+
+
+def slow_apply(vector: Any, geometry: Any, prints: Any) -> None:
+    """Sets bits as a kernel without atomic operations may, with its moment of danger drawn out."""
+    changed = vector.copy()
+    fast_apply(changed, geometry, prints)
+    time.sleep(0.0005)
+    touched = changed != vector
+    vector[touched] = changed[touched]
+    # What another process has set meanwhile in the same bytes is gone, as with `byte |= bit`.
+
+
+fast_apply = kernels.apply
+
+
+def generation_not_repaired() -> None:
+    """The next holder of the lock leaves the generation word as a dead one left it."""
+
+    def finish(shared: core.Core) -> None:
+        before = shared.words[GENERATION]
+        real(shared)
+        shared.words[GENERATION] = before
+
+    real = _replace(recovery, "finish", finish)
+
+
+MUTANTS: dict[str, abc.Callable[[], None]] = {
+    mutant.__name__.replace("_", " "): mutant
+    for mutant in (
+        early_ack,
+        no_sync_at_checkpoint,
+        journal_deleted_first,
+        no_directory_sync,
+        no_file_sync,
+        retried_sync,
+        no_tombstone,
+        no_burial,
+        catalog_in_place,
+        not_marked_dirty,
+        applied_outside_the_lock,
+        generation_not_repaired,
+    )
+}
