@@ -167,17 +167,22 @@ def measure_cold(path: Path, rows: abc.Sequence[Row], lookups: int, rounds: int)
                 (misses, row.cold_miss_us, row.cold_miss_faults),
             ):
                 evict(path)
-                with bloomstore.open(path, read_only=True) as store:
-                    seen = store[row.name]
-                    asked = keys.tolist()
-                    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-                    began = time.perf_counter()
-                    for key in asked:
-                        key in seen  # noqa: B015
-                    took = time.perf_counter() - began
-                    after = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+                took, waited = ask_one_by_one(path, row.name, keys.tolist())
                 times.append(took / lookups * 1e6)
-                faults.append((after - before) / lookups)
+                faults.append(waited / lookups)
+
+
+def ask_one_by_one(path: Path, name: str, keys: abc.Sequence[int]) -> tuple[float, int]:
+    """Seconds and major faults of single lookups. The mapping ends with this function."""
+    with bloomstore.open(path, read_only=True) as store:
+        seen = store[name]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+        began = time.perf_counter()
+        for key in keys:
+            key in seen  # noqa: B015
+        took = time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    return took, after - before
 
 
 def evict(path: Path) -> None:

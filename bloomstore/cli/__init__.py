@@ -24,7 +24,19 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 import bloomstore
-from bloomstore.cli import add, check, checkpoint, create, drop, info, ls, plan, query
+from bloomstore.cli import (
+    add,
+    backup,
+    check,
+    checkpoint,
+    create,
+    drop,
+    info,
+    ls,
+    plan,
+    query,
+    repair,
+)
 from bloomstore.errors import BloomStoreError
 
 __all__ = ["COMMANDS", "main", "make_parser"]
@@ -79,6 +91,8 @@ COMMANDS: dict[str, Command] = {
     "plan": plan,
     "checkpoint": checkpoint,
     "check": check,
+    "repair": repair,
+    "backup": backup,
     "drop": drop,
 }
 

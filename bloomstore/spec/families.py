@@ -11,7 +11,7 @@ family does not grow. Families are frozen values with a plain form for the catal
 
 Invariants
   1. The same family gives the same stages on every machine: sizes come from theory/ alone.
-  2. `stage(i)` exists for every i of a family that grows; growth can never fail for its numbers.
+  2. `stage(i)` exists for every i of a family that grows, up to slices of 2^48 bits (32 TiB).
 
 Not here: living stages and their fill (store), formulas (theory).
 """

@@ -68,7 +68,7 @@ def _check_filter(
         what = f"stages of chain {row.live_chain} are {live}, expected 0, 1, 2, ..."
         yield Problem(core.folder.catalog / "data.mdb", 0, what, row.name)
     if row.dirty_boot not in (None, core.boot):
-        what = "keys of durability 'process' went with the machine; rebuild the filter"
+        what = "keys of durability 'process' went with the machine"
         yield Problem(core.folder.catalog / "data.mdb", 0, what, row.name)
     for stage in stages:
         entries = [entry for entry in journal if entry.number == stage.number]
@@ -86,7 +86,10 @@ def _check_stage(
     except DamagedFile as error:
         yield Problem(path, error.offset, error.what, row.name)
         return
-    except (BloomStoreError, OSError) as error:
+    except OSError as error:
+        yield Problem(path, 0, str(error.strerror), row.name)
+        return
+    except BloomStoreError as error:
         yield Problem(path, 0, str(error), row.name)
         return
     for entry in entries:

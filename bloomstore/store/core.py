@@ -112,7 +112,9 @@ class Core:
         writable = not (self.options.read_only or row.sealed)
         try:
             segment = self.segment(row, writable=writable)
-        except (BloomStoreError, OSError) as error:
+        except OSError as error:
+            return Stage(row, None, f"stage {row.stage}: {error.strerror}: {error.filename}")
+        except BloomStoreError as error:
             return Stage(row, None, f"stage {row.stage}: {error}")
         if row.poisoned is not None:
             return Stage(row, segment, f"stage {row.stage}: {row.poisoned}")

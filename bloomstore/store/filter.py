@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import Durability
+from bloomstore.errors import FilterFull
 from bloomstore.filters.estimate import Estimate
 from bloomstore.kernels import NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks
@@ -96,7 +97,13 @@ class Filter(OneKey):
         """
         self._current()
         chunks = fingerprint_chunks(keys, self._seed, CHUNK_KEYS)
-        return sum(self._add(prints) for prints in chunks)
+        added = 0
+        try:
+            for prints in chunks:
+                added += self._add(prints)
+        except FilterFull as full:
+            raise FilterFull(self.name, full.capacity, added + full.added) from None
+        return added
 
     def stats(self) -> FilterStats:
         """Keys, stages, bits, fill, errors, state."""
@@ -146,7 +153,7 @@ class Filter(OneKey):
         found = view.live.find(prints)
         if self._fast_generation == NEVER and view.live.is_verified:
             with self._store.views:
-                if self._view is view:
+                if self._view is view and not self._store.batches.open:
                     self._point(self._core, view)
                     self._resume()
         batch = self._store.batches.mine

@@ -16,6 +16,7 @@ Invariants
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import warnings
@@ -111,7 +112,7 @@ def _filesystem(path: Path) -> str:
     best, kind = "", ""
     for line in lines.splitlines():
         fields = line.split(" ")
-        mount = fields[1].encode().decode("unicode_escape")
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
             best, kind = mount, fields[2]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
-from bloomstore.store import writer
+from bloomstore.store import recovery, writer
 from bloomstore.store.batch import add_together, as_bytes
 from bloomstore.store.core import Core
 from bloomstore.store.view import FilterView
@@ -74,6 +74,7 @@ class Group:
             try:
                 request.added = writer.add(core, request.view(), request.prints)
             except BaseException as error:
+                core.lock.begin_tenure()  # what was left half done is finished by the next add
                 request.error = error
                 if not isinstance(error, Exception):
                     raise
@@ -99,6 +100,8 @@ def _add_all(core: Core, requests: list[Request]) -> bool:
             ],
         )
     except Exception:  # noqa: BLE001  each request is tried by itself and gets its own error
+        core.lock.begin_tenure()
+        recovery.finish(core)
         return False
     for request, added in fresh:
         request.added = added

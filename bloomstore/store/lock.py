@@ -104,6 +104,9 @@ class WriterLock:
             self._depth += 1
             try:
                 yield
+            except BaseException:
+                keep = False  # whoever comes next must look at what was left half done
+                raise
             finally:
                 self._depth -= 1
                 if self._depth == 0:

@@ -100,7 +100,7 @@ def _recount(core: Core, number: int) -> None:
 
 def _doubt_lost_keys(core: Core, row: FilterRow) -> None:
     """Keys of durability `process` went with the machine: the stages they were in say "maybe"."""
-    reason = "the machine went down before the last keys were written; rebuild the filter"
+    reason = "the machine went down before the last keys were written"
     with core.change() as change:
         for stage_row in change.stage_rows(row.number):
             if not stage_row.sealed:

@@ -16,6 +16,7 @@ that still fails its checksum. Nothing is ever made certain again that was in do
 from __future__ import annotations
 
 import collections.abc as abc
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -28,12 +29,23 @@ from bloomstore.segment.segment import Segment, open_segment
 from bloomstore.store import growth, recovery
 from bloomstore.store.core import SYNC_FAILED, Core
 
-_ROLLED_BACK = "the catalog was rolled back and may miss keys; rebuild the filter"
-_JOURNAL_LOST = "a journal row was damaged and may have held keys; rebuild the filter"
+_ROLLED_BACK = "the catalog was rolled back and may miss keys"
+_JOURNAL_LOST = "a journal row was damaged and may have held keys"
 
 
-def repair_store(core: Core) -> abc.Iterator[str]:
-    """Mends one thing after the other, yielding a line for each."""
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One thing that was looked at: what was done, and whether only a rebuild can do the rest."""
+
+    what: str
+    needs_rebuild: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}; rebuild the filter" if self.needs_rebuild else self.what
+
+
+def repair_store(core: Core) -> abc.Iterator[Repair]:
+    """Mends one thing after the other, yielding what was done."""
     with core.lock.hold():
         yield from _mend_catalog(core)
         core.doubt = None
@@ -46,7 +58,7 @@ def repair_store(core: Core) -> abc.Iterator[str]:
                     row = view.filter_row(name)
                     stages = [] if row is None else view.stage_rows(row.number)
             except DamagedRow as error:
-                yield f"filter {name!r}: {error}; drop it and rebuild"
+                yield Repair(f"filter {name!r}: {error}", needs_rebuild=True)
                 continue
             assert row is not None
             for stage in stages:
@@ -54,7 +66,7 @@ def repair_store(core: Core) -> abc.Iterator[str]:
         growth.bury(core)
 
 
-def _mend_catalog(core: Core) -> abc.Iterator[str]:
+def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
     highest = max((segment_number(path.name) for path in core.folder.segments.iterdir()), default=0)
     with core.catalog.read() as view:
         is_behind = highest >= view.counters().next_number
@@ -62,12 +74,12 @@ def _mend_catalog(core: Core) -> abc.Iterator[str]:
         with core.change() as change:
             change.raise_next_number(highest + 1)
         _mark_all(core, _ROLLED_BACK)
-        yield f"catalog: numbers go on from {highest + 1}; every filter needs a rebuild"
+        yield Repair(f"catalog: numbers go on from {highest + 1}, every filter is in doubt")
     with core.change() as change:
         gone = change.delete_damaged_journal()
     if gone:
         _mark_all(core, _JOURNAL_LOST)
-        yield f"journal: deleted damaged rows {gone}; filters of durability 'commit' need a rebuild"
+        yield Repair(f"journal: damaged rows {gone} deleted, filters with a journal are in doubt")
 
 
 def _mark_all(core: Core, reason: str) -> None:
@@ -83,21 +95,21 @@ def _mark_all(core: Core, reason: str) -> None:
         change.raise_generation()
 
 
-def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[str]:
+def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Repair]:
     header = stage.header(core.store_id)
     path = core.folder.segments / header.file_name
     where = f"filter {row.name!r}, stage {stage.stage}"
     try:
         segment = open_segment(path, header, writable=True)
     except (BloomStoreError, OSError) as error:
-        yield f"{where}: {error}; rebuild the filter"
+        yield Repair(f"{where}: {error}", needs_rebuild=True)
         return
     if stage.poisoned is not None and stage.poisoned.startswith(SYNC_FAILED):
         fresh = _write_again(core, stage, segment)
-        yield f"{where}: written again as {fresh.header(core.store_id).file_name}"
+        yield Repair(f"{where}: written again as {fresh.header(core.store_id).file_name}")
         return
     if row.dirty_boot is not None:
-        yield f"{where}: in use by a filter of durability 'process', not looked at"
+        yield Repair(f"{where}: changing just now, not looked at")
         return
     with core.catalog.read() as view:
         entries = [entry.prints for entry in view.journal() if entry.number == stage.number]
@@ -107,10 +119,10 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[str
             checksums = None
     if checksums is None:
         if kernels.count_bits(segment.vector) != stage.set_bits or entries:
-            yield f"{where}: its block checksums are lost; rebuild the filter"
+            yield Repair(f"{where}: its block checksums are lost", needs_rebuild=True)
             return
         bad: list[int] = []
-        yield f"{where}: block checksums made again"
+        yield Repair(f"{where}: block checksums made again")
     else:
         touched = touched_blocks(stage.spec.geometry, entries)
         asked = [block for block in range(header.blocks) if block not in touched]
@@ -120,9 +132,9 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[str
     if bad or checksums is None:
         _saturate(core, stage, segment, bad)
     if bad:
-        yield f"{where}: blocks {bad} set to ones, they answer maybe"
+        yield Repair(f"{where}: blocks {bad} set to ones, they answer maybe")
     elif stage.poisoned is not None:
-        yield f"{where}: {stage.poisoned}"
+        yield Repair(f"{where}: {stage.poisoned}", needs_rebuild=True)
 
 
 def _saturate(core: Core, stage: StageRow, segment: Segment, blocks: list[int]) -> None:

@@ -220,7 +220,7 @@ class Store:
         self.require_writable()
         backup.backup_store(self.core, Path(folder))
 
-    def repair(self) -> abc.Iterator[str]:
+    def repair(self) -> abc.Iterator[repair.Repair]:
         """Mends what can be mended and says what it did and what only a rebuild can mend."""
         self.require_writable()
         return repair.repair_store(self.core)

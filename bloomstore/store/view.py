@@ -89,7 +89,7 @@ def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]
     if chain.doubt is not None:
         return FilterState(StateName.DAMAGED, chain.doubt)
     if row.dirty_boot is not None and row.dirty_boot != core.boot:
-        reason = "the machine went down before the last keys were written; rebuild the filter"
+        reason = "the machine went down before the last keys were written"
         return FilterState(StateName.DIRTY, reason)
     for entry in unapplied:
         if entry.chain == row.live_chain and not chain.find(entry.prints).all():

@@ -87,7 +87,7 @@ def compound_error(errors: Iterable[float]) -> float:
         if error >= 1.0:
             return 1.0
         logs += math.log1p(-error)
-    return -math.expm1(logs)
+    return abs(math.expm1(logs))  # never -0.0
 
 
 def totals(P: float, r: float, s: float, m0: int, stages: int) -> Totals:

@@ -9,7 +9,8 @@ What would be seen at the last step, at one false alarm in 10^6 assertions, with
 1.3 x for targets 1e-2 and 1e-3 (640 reports expected or more), 1.6 x for 1e-4 (160), 22 x for
 1e-6 (0.8). Where the promise is about the average (LUCK), that holds for the comparison with the
 bits. Steps before the last ask fewer keys. That stages have the right number of bits is seen to a
-few percent, and for 1e-6 too, in test_stages.py. The numpy kernels ask a fifth.
+few percent, and for 1e-6 too, in test_stages.py. The numpy kernels ask a tenth, and start from 16
+keys only: they give the same bits (tests/parity).
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from families.variants import (
     open_next,
 )
 
-SHARE = 1.0 if kernels.BACKEND == "compiled" else 0.2
+IS_QUICK = kernels.BACKEND == "compiled"
+SHARE = 1.0 if IS_QUICK else 0.1
 ABSENT_AT_STEPS = {1e-2: 20_000, 1e-3: 50_000, 1e-4: 100_000, 1e-6: 100_000}
 ABSENT_AT_END = {1e-2: 100_000, 1e-3: 800_000, 1e-4: 2_000_000, 1e-6: 1_000_000}
 # One filter of stages that count keys, or of blocked ones, keeps its promise on average only: over
@@ -49,7 +51,7 @@ CONSTANT = [variant for variant in GROWING if variant.family == "dynamic"]
 
 @pytest.mark.parametrize("target_error", TARGETS, ids=lambda error: f"{error:g}")
 @pytest.mark.parametrize("variant", GROWING, ids=str)
-@pytest.mark.parametrize("capacity", [16, 100])
+@pytest.mark.parametrize("capacity", [16, 100] if IS_QUICK else [16])
 def test_the_promise_holds_at_every_growth_step(
     measured: bloomstore.Store, variant: Variant, capacity: int, target_error: float
 ) -> None:

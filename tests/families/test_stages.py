@@ -34,7 +34,7 @@ from families.variants import (
 )
 
 STAGES = {16: 400, 100: 300, 1000: 100, 10_000: 20}  # capacity: how many are filled
-SHARE = 1.0 if kernels.BACKEND == "compiled" else 0.5
+SHARE = 1.0 if kernels.BACKEND == "compiled" else 0.25
 SIGMAS = 4.75  # one normal deviate in 10^6 is larger
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from powerloss.device import Fault, failing, recording
-from powerloss.trace import Image, Trace, read_folder, write_folder
+from powerloss.trace import Image, Trace, pages_of, read_folder, write_folder
 
 HERE = Path(__file__).parent
 STORE = "store"
@@ -111,6 +111,8 @@ def record(
         killed = run.crash_at or any(not fault.error for fault in run.faults)
         if done.returncode != (-9 if killed else 0) and not run.may_fail:
             raise RuntimeError(f"{name}: {run}: {done.returncode}\n{done.stderr.decode()}")
+        with log.open("ab") as file:
+            file.write(pages_of(root))  # what a killed process stored after its last step
     trace = Trace(log.read_bytes(), root, before, inodes)
     if trace.last() != read_folder(root)[0]:
         raise RuntimeError(f"{name}: the recorded steps do not make the folder that is there")

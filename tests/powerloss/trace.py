@@ -395,6 +395,18 @@ def read_folder(root: Path) -> tuple[Image, dict[int, str]]:
     return image, inodes
 
 
+def pages_of(root: Path) -> bytes:
+    """Records of all pages as they are now; those that were recorded before change nothing."""
+    records = []
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            content, inode = path.read_bytes(), path.stat().st_ino
+            for at in range(0, len(content), PAGE_BYTES):
+                page = content[at : at + PAGE_BYTES]
+                records.append(RECORD.pack(ord("S"), 0, inode, at, len(page), len(page)) + page)
+    return b"".join(records)
+
+
 def write_folder(image: Image, root: Path) -> None:
     """The files of an image, in a new folder."""
     root.mkdir(parents=True)

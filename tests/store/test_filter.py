@@ -140,6 +140,13 @@ def test_a_fixed_filter_takes_its_capacity_and_then_refuses(store: bloomstore.St
         store.drop(name)
 
 
+def test_a_full_filter_counts_the_keys_of_the_whole_call(store: bloomstore.Store) -> None:
+    words = store.create("words", Fixed(capacity=100_000, target_error=0.01), durability="process")
+    with pytest.raises(FilterFull) as caught:
+        words.add_many(range(300_000))
+    assert caught.value.added == words.stats().keys > 99_000
+
+
 def test_scalable_filters_grow_and_keep_the_bound(store: bloomstore.Store) -> None:
     seen = store.create("seen", Scalable(target_error=0.01, initial_capacity=16))
     seen.add_many(range(16_000))

@@ -1,0 +1,47 @@
+"""`bloomstore repair` and `backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli.runner import Cli
+
+import bloomstore
+
+
+def test_a_sound_store_has_nothing_to_repair(cli: Cli, store: Path) -> None:
+    assert cli.ok("repair", store).out == "sound, nothing to repair\n"
+    assert cli.ok("repair", store, "--json").json == {"repairs": []}
+
+
+def test_a_damaged_block_is_mended_and_keeps_its_keys(cli: Cli, store: Path) -> None:
+    cli.ok("add", store, "seen", "dora")
+    (segment,) = (store / "segments").iterdir()
+    content = bytearray(segment.read_bytes())
+    content[4100] ^= 0xFF
+    segment.write_bytes(content)
+    assert cli("check", store).status == 1
+    result = cli.ok("repair", store)
+    assert "set to ones" in result.lines[0]
+    assert result.lines[-1] == "mended: 1, need a rebuild: 0"
+    assert cli.ok("check", store).out == "sound\n"
+    assert cli.ok("query", store, "seen", "dora").status == 0
+
+
+def test_what_only_a_rebuild_can_mend_is_status_1(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "lost"
+    with bloomstore.open(path) as opened:
+        opened.create("seen", bloomstore.Scalable(target_error=0.01)).add("alice")
+    (segment,) = (path / "segments").iterdir()
+    segment.unlink()
+    result = cli("repair", path)
+    assert result.status == 1
+    assert "rebuild the filter" in result.lines[0]
+    assert cli("query", path, "seen", "nobody").status == 0  # maybe
+
+
+def test_a_backup_is_a_store(cli: Cli, store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    assert "copied" in cli.ok("backup", store, copy).out
+    assert cli.ok("check", copy).out == "sound\n"
+    assert cli("backup", store, copy).status == 2

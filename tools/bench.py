@@ -1,0 +1,127 @@
+"""Compare bloomstore with the filters a Python user could pick instead, side by side in one run.
+
+    python tools/bench.py --quick
+    python tools/bench.py --keys 1e7 --errors 0.01 --rows 'bulk*' --json bench.json --plot bench.png
+    python tools/bench.py --stages
+
+    single hit, miss, add          one key per call
+    bulk add, miss, hit            a list of keys per call; with "array": a numpy int64 array
+    error                          absent keys that are reported, and bits per key of everybody
+    grown ...                      a filter made for a tenth of its keys
+    reopen                         open a filter of 10^7 keys with all checks, and ask one key
+    durable add, add_many          against bare LMDB commits in the same folder (elapsed time)
+    checks                         the store's lookups against the bare loops over the same bits
+    threads                        two threads against one (elapsed time)
+    --slow                         10^8 keys: 3 GB of memory, minutes
+    --stages                       lookups and bits per key over 1, 4, 8, 12 stages, both kernels
+
+Contestants take turns, CPU time is compared, and only ratios mean something: a run on a busy
+machine is as good as one on an idle one. Filters compared with peers have durability `process`.
+Peers come with `pip install bloomstore[bench]`; one that is missing is named, and the rows lose it.
+
+Files are written to a folder under --folder and removed. Exit status: 0, 1 if a goal was missed,
+2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+import tempfile
+from pathlib import Path
+
+import bloomstore
+from bloomstore import kernels
+from bench_measure import Row
+from bench_peers import present_peers
+from bench_report import draw, print_table, write_json
+from bench_rows import Setting, grown_rows, peer_rows, say
+from bench_stages import both_twins, print_stages
+from bench_store import large_rows, store_rows
+
+
+def main() -> int:
+    arguments = parse()
+    peers, missing = present_peers()
+    for name in missing:
+        say(f"!!! PEER MISSING, its column is empty: {name} (pip install bloomstore[bench])")
+    if kernels.BACKEND != "compiled":
+        say(f"!!! the {kernels.BACKEND} kernels run, not the compiled ones")
+    if arguments.stages:
+        found = both_twins(arguments.keys, arguments.rounds)
+        print_stages(found)
+        if arguments.json is not None:
+            write_json(arguments.json, [], vars(arguments), found)
+        return 0
+    patterns = arguments.rows.split(",")
+    with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-") as scratch:
+        folder = Path(scratch)
+        with bloomstore.open(folder / "store") as store:
+            setting = Setting(
+                store=store,
+                folder=folder,
+                peers=peers,
+                keys=arguments.keys,
+                rounds=arguments.rounds,
+                wanted=lambda name: any(fnmatch.fnmatch(name, one) for one in patterns),
+                full_growth=arguments.slow,
+            )
+            rows = collect(setting, arguments)
+    print_table(rows)
+    if arguments.json is not None:
+        write_json(arguments.json, rows, vars(arguments))
+    if arguments.plot is not None:
+        draw(arguments.plot, rows)
+    missed = [row for row in rows if row.verdict == "MISS"]
+    print(f"{len(missed)} of {sum(row.goal is not None for row in rows)} goals missed")
+    return 1 if missed else 0
+
+
+def collect(setting: Setting, arguments: argparse.Namespace) -> list[Row]:
+    rows: list[Row] = []
+    for error in arguments.errors:
+        for kind in arguments.kinds:
+            rows += peer_rows(setting, kind, error)
+            if setting.wanted("grown miss"):
+                rows += grown_rows(setting, kind, error)
+    rows += store_rows(setting, arguments.quick)
+    if arguments.slow and setting.wanted("large"):
+        rows += large_rows(setting)
+    return rows
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keys", type=whole, help="keys of a filter (default 1e6)")
+    parser.add_argument("--errors", type=errors, help="target errors (default 0.01,0.001)")
+    parser.add_argument("--kinds", default="int,str", type=lambda text: text.split(","))
+    parser.add_argument("--rounds", type=whole, help="rounds of every row (default 7)")
+    parser.add_argument("--rows", default="*", help="names of rows, with * and commas")
+    parser.add_argument("--quick", action="store_true", help="fewer keys, one error: under a minute")
+    parser.add_argument("--slow", action="store_true", help="also 10^8 keys")
+    parser.add_argument("--stages", action="store_true", help="only the table of stages")
+    parser.add_argument("--folder", type=Path, help="where files are made (default: /tmp)")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    arguments.keys = arguments.keys or (200_000 if quick else 1_000_000)
+    arguments.errors = arguments.errors or ([0.01] if quick else [0.01, 0.001])
+    arguments.rounds = arguments.rounds or (3 if quick else 7)
+    return arguments
+
+
+def whole(text: str) -> int:
+    """1e6 is a whole number here."""
+    return int(float(text))
+
+
+def errors(text: str) -> list[float]:
+    return [float(one) for one in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Timing side by side, and the row that a comparison ends in. Part of bench.py.
+
+Contestants take turns in every round, and what is compared is CPU time, best of all rounds: a busy
+machine slows both sides of a ratio, and it can only slow, so the least is nearest to the truth.
+Rows that wait for a disk compare elapsed time, in the same turns.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+# Prepares one measurement outside the clock and gives back what is timed.
+Prepare = Callable[[], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one contestant, round after round."""
+
+    seconds: list[float]
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def take_turns(
+    contestants: dict[str, Prepare], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, Timing]:
+    """Times every contestant once per round; another one begins each round."""
+    names = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            call = contestants[name]()
+            gc.collect()
+            gc.disable()
+            begin = clock()
+            call()
+            seconds[name].append(clock() - begin)
+            gc.enable()
+    return {name: Timing(values) for name, values in seconds.items()}
+
+
+@dataclass
+class Row:
+    """One comparison: ours against the best of the others, with the goal it has to meet.
+
+    `ratio` is ours / best peer. A goal on the ratio has unit "x"; other units (ms, bits, error,
+    MB) are goals on our own `value`. persisting: the ratio to the best of those peers whose answers
+    another process can use.
+    """
+
+    name: str
+    detail: str
+    unit: str = "ns/key"
+    ours: float = 0.0
+    peer: str = ""
+    theirs: float | None = None
+    ratio: float | None = None
+    median_ratio: float | None = None
+    persisting: float | None = None
+    goal: float | None = None
+    goal_on: str = "ratio"
+    all: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        measured = self.ratio if self.goal_on == "ratio" else self.ours
+        if self.goal is None or measured is None:
+            return ""
+        return "ok" if measured <= self.goal else "MISS"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict}
+
+
+OURS = "bloomstore"
+
+
+def row_of(
+    name: str,
+    detail: str,
+    timings: dict[str, Timing],
+    keys: int,
+    goal: float | None,
+    *,
+    persisting: frozenset[str] = frozenset(),
+    scale: float = 1e9,
+    unit: str = "ns/key",
+    note: str = "",
+) -> Row:
+    """The row for timings of the same number of keys; ours is named bloomstore."""
+    row = Row(name, detail, unit=unit, goal=goal, note=note)
+    row.all = {who: timing.best / keys * scale for who, timing in timings.items()}
+    row.ours = row.all[OURS]
+    peers = {who: value for who, value in row.all.items() if who != OURS}
+    if peers:
+        row.peer = min(peers, key=lambda who: peers[who])
+        row.theirs = peers[row.peer]
+        row.ratio = row.ours / row.theirs
+        medians = [timing.median for who, timing in timings.items() if who != OURS]
+        row.median_ratio = timings[OURS].median / min(medians)
+        kept = [value for who, value in peers.items() if who in persisting]
+        if kept:
+            row.persisting = row.ours / min(kept)
+    return row
