@@ -29,6 +29,8 @@ from bloomstore.segment.segment import Segment, open_segment
 from bloomstore.store import growth, recovery
 from bloomstore.store.core import SYNC_FAILED, Core
 
+# How the reason of a stage begins that was poisoned for damaged blocks.
+_BLOCKS = "damaged blocks"
 _ROLLED_BACK = "the catalog was rolled back and may miss keys"
 _JOURNAL_LOST = "a journal row was damaged and may have held keys"
 
@@ -127,13 +129,13 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
         touched = touched_blocks(stage.spec.geometry, entries)
         asked = [block for block in range(header.blocks) if block not in touched]
         bad = damaged_blocks(header, segment.vector, checksums, asked)
-        if not bad and (stage.poisoned or "").startswith("damaged blocks"):
+        if not bad and (stage.poisoned or "").startswith(_BLOCKS):
             bad = sorted(touched) or asked
     if bad or checksums is None:
         _saturate(core, stage, segment, bad)
     if bad:
         yield Repair(f"{where}: blocks {bad} set to ones, they answer maybe")
-    elif stage.poisoned is not None:
+    if stage.poisoned is not None and not stage.poisoned.startswith(_BLOCKS):
         yield Repair(f"{where}: {stage.poisoned}", needs_rebuild=True)
 
 
@@ -143,7 +145,7 @@ def _saturate(core: Core, stage: StageRow, segment: Segment, blocks: list[int]) 
         segment.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
     segment.sync()
     checksums = block_checksums(segment.header, segment.vector, range(segment.header.blocks))
-    is_about_blocks = (stage.poisoned or "").startswith("damaged blocks")
+    is_about_blocks = (stage.poisoned or "").startswith(_BLOCKS)
     with core.change() as change:
         change.put_checksums(stage.number, checksums)
         change.update_stage(
