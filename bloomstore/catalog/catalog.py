@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog import rows
 from bloomstore.catalog.environment import TABLES, make_environment, open_environment
+from bloomstore.catalog.gate import Gate
 from bloomstore.catalog.rows import Counters, FilterRow, Identity, JournalRow, StageRow
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 
@@ -69,6 +70,7 @@ class Catalog:
     def __init__(self, path: Path, *, read_only: bool) -> None:
         self.path = path
         self.read_only = read_only
+        self.gate = Gate()
         self._environment = open_environment(path, read_only=read_only)
         try:
             self._tables = {
@@ -81,30 +83,33 @@ class Catalog:
     @contextlib.contextmanager
     def read(self) -> abc.Iterator[CatalogView]:
         """A view of this moment."""
+        self.gate.enter()
         try:
-            try:
-                transaction = self._environment.begin()
-            except lmdb.MapResizedError:
-                self._environment.set_mapsize(0)
-                transaction = self._environment.begin()
-            with transaction:
+            with self._begin(write=False) as transaction:
                 yield CatalogView(transaction, self._tables)
         except lmdb.Error as error:
             raise StoreFailed(f"{self.path}: reading the catalog failed: {error}") from error
+        finally:
+            self.gate.leave()
 
     @contextlib.contextmanager
     def write(self) -> abc.Iterator[CatalogChange]:
         """A change that is durable when the block ends. Only under the writer lock."""
+        self.gate.enter()
         try:
-            try:
-                transaction = self._environment.begin(write=True)
-            except lmdb.MapResizedError:
-                self._environment.set_mapsize(0)
-                transaction = self._environment.begin(write=True)
-            with transaction:
+            with self._begin(write=True) as transaction:
                 yield CatalogChange(transaction, self._tables)
         except lmdb.Error as error:
             raise StoreFailed(f"{self.path}: committing failed: {error}") from error
+        finally:
+            self.gate.leave()
+
+    def _begin(self, *, write: bool) -> Any:
+        try:
+            return self._environment.begin(write=write)
+        except lmdb.MapResizedError:  # another process has made the map larger
+            self._environment.set_mapsize(0)
+            return self._environment.begin(write=write)
 
     def forget_dead_readers(self) -> None:
         """Frees the reader slots of killed processes; they would keep old pages alive."""
@@ -115,7 +120,14 @@ class Catalog:
         self._environment.copy(str(folder))
 
     def close(self) -> None:
-        """Closes the environment; views must not be in use."""
+        """Waits for transactions to end and closes the environment."""
+        self.gate.close()
+        self._environment.close()
+
+    def abandon(self) -> None:
+        """In a forked child: closes the copy of the parent's environment."""
+        self.gate = Gate()
+        self.gate.close()
         self._environment.close()
 
 

@@ -16,6 +16,7 @@ Not here: setting bits and growing (store), how bits are found (kernels).
 from __future__ import annotations
 
 import collections.abc as abc
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +43,7 @@ class Stage:
 class Chain:
     """The stages of one chain, oldest first."""
 
-    __slots__ = ("_unverified", "doubt", "geometries", "stages", "vectors")
+    __slots__ = ("_unverified", "_verifying", "doubt", "geometries", "stages", "vectors")
 
     def __init__(self, stages: abc.Iterable[Stage]) -> None:
         self.stages: tuple[Stage, ...] = tuple(stages)
@@ -53,8 +54,10 @@ class Chain:
         readable = self._readable(self.stages)
         self.geometries: tuple[Geometry, ...] = tuple(geometry for _, geometry in readable)
         self.vectors: tuple[NDArray[np.uint8], ...] = ()
-        self._take_vectors()
+        # In this order: a segment that is verified has its final vector. The lock protects both.
         self._unverified = [segment for segment, _ in readable if segment.unverified]
+        self._verifying = threading.Lock()
+        self._take_vectors()
 
     @property
     def newest(self) -> Stage:
@@ -95,16 +98,19 @@ class Chain:
 
     def _verify(self, prints: Prints) -> None:
         """Verifies the blocks that these keys need, and as many more as there are keys."""
-        for segment in self._unverified:
-            geometry = segment.header.spec.geometry
-            if len(prints) * geometry.hashes >= len(segment.unverified):
-                needed = set(segment.unverified)
-            else:
-                needed = touched_blocks(geometry, [prints])
-                needed.update(sorted(segment.unverified)[: len(prints)])
-            segment.verify(needed)
-        self._take_vectors()
-        self._unverified = [segment for segment in self._unverified if segment.unverified]
+        with self._verifying:
+            for segment in self._unverified:
+                geometry = segment.header.spec.geometry
+                waiting = sorted(segment.unverified.copy())
+                if len(prints) * geometry.hashes >= len(waiting):
+                    needed = set(waiting)
+                else:
+                    needed = touched_blocks(geometry, [prints])
+                    needed.update(waiting[: len(prints)])
+                segment.verify(needed)
+            left = [segment for segment in self._unverified if segment.unverified]
+            self._take_vectors()
+            self._unverified = left
 
     def _take_vectors(self) -> None:
         self.vectors = tuple(segment.vector for segment, _ in self._readable(self.stages))

@@ -11,7 +11,8 @@
 #      before or after a whole add.
 #   3. The word `applying` names the segment while its bits and its counts may differ.
 
-NEVER = (1 << 64) - 1
+# No catalog ever gets here by counting: it stands for "ask slowly", whatever the word says.
+cdef uint64_t NEVER = <uint64_t>-1
 
 # Words of the lock page and of a segment; see store/lock.py and segment/segment.py.
 cdef enum:
@@ -119,7 +120,7 @@ cdef class OneKey:
         cdef bloom_print made
         cdef size_t i
         if (
-            self.words is None
+            self._fast_generation == NEVER
             or self.words.at[_GENERATION] != self._fast_generation
             or not self.hash(key, &made)
         ):
@@ -142,6 +143,7 @@ cdef class OneKey:
             self.keeper is None
             or not self.keeper.is_free
             or self.keeper.tenure != self._dirty_tenure
+            or self._fast_generation == NEVER
             or self.words.at[_GENERATION] != self._fast_generation
             or self.words.at[_WANTED]
             or not self.hash(key, &made)

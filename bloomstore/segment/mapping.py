@@ -76,6 +76,10 @@ class MappedFile:
         assert self._descriptor is not None, "read-only mappings are never synced"
         sync_descriptor(self._descriptor)
 
+    def end_writing(self) -> None:
+        """Closes the descriptor: there is nothing to sync any more."""
+        self._close_descriptor()
+
     def _close_descriptor(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)

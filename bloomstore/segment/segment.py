@@ -17,6 +17,7 @@ import collections.abc as abc
 import fcntl
 import logging
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ class Segment:
         "__weakref__",
         "_checksums",
         "_file",
+        "_verifying",
         "damaged",
         "header",
         "path",
@@ -73,6 +75,8 @@ class Segment:
         self._checksums: NDArray[np.uint32] | None = None
         self.unverified: set[int] = set()
         self.damaged: set[int] = set()
+        # Protects `vector`, `unverified` and `damaged` while blocks are verified.
+        self._verifying = threading.Lock()
         self.vector: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
         self.words = file.words(header.words_offset, WORDS)
 
@@ -91,18 +95,23 @@ class Segment:
 
         Damage is kept out of the file: a private copy of the mapping gets ones in its place.
         """
-        asked = self.unverified.intersection(blocks)
-        if not asked or self._checksums is None:
-            return
-        found = damaged_blocks(self.header, self.vector, self._checksums, asked)
-        if found:
-            log.warning("%s: blocks %s fail their checksums and answer maybe", self.path, found)
-            copy = self._file.private_copy(HEADER_BYTES, len(self.vector))
-            for block in self.damaged.union(found):
-                copy[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
-            self.vector = copy
-            self.damaged.update(found)
-        self.unverified.difference_update(asked)
+        with self._verifying:
+            asked = self.unverified.intersection(blocks)
+            if not asked or self._checksums is None:
+                return
+            found = damaged_blocks(self.header, self.vector, self._checksums, asked)
+            if found:
+                log.warning("%s: blocks %s fail their checksums and answer maybe", self.path, found)
+                copy = self._file.private_copy(HEADER_BYTES, len(self.vector))
+                for block in self.damaged.union(found):
+                    copy[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
+                self.vector = copy
+                self.damaged.update(found)
+            self.unverified -= asked
+
+    def end_writing(self) -> None:
+        """Gives up the descriptor of a segment that was sealed; its mapping stays."""
+        self._file.end_writing()
 
     def sync(self) -> None:
         """Makes all bits durable. Raises OSError once and for all: never call it again then."""

@@ -11,8 +11,11 @@ the end.
 
 from __future__ import annotations
 
+import asyncio
 import collections.abc as abc
 import contextlib
+import os
+import threading
 from contextvars import ContextVar
 
 import numpy as np
@@ -32,13 +35,14 @@ class Batch:
 
     def __init__(self) -> None:
         self._keys: dict[int, dict[bytes, None]] = {}
+        self.owner: object = present_owner()
 
-    def collect(self, number: int, prints: Prints) -> int:
-        """Takes keys for the filter of this number; returns how many it did not have."""
+    def collect(self, number: int, prints: Prints, known: NDArray[np.bool_]) -> int:
+        """Takes keys for a filter; returns how many neither it nor this batch had before."""
         mine = self._keys.setdefault(number, {})
-        before = len(mine)
+        fresh = {one for one in as_bytes(prints[~known]) if one not in mine}
         mine.update(dict.fromkeys(as_bytes(prints)))
-        return len(mine) - before
+        return len(fresh)
 
     def find(self, number: int, prints: Prints) -> NDArray[np.bool_]:
         """Which of these keys were collected for this filter."""
@@ -118,6 +122,15 @@ def _plan_chain(
         prints = prints[~chain.find_in_older(prints)]
 
 
+def present_owner() -> tuple[int, int, object]:
+    """The process, thread and task that run now. Tasks inherit variables, not batches."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop in this thread
+        task = None
+    return os.getpid(), threading.get_ident(), task
+
+
 class Batches:
     """The batches that are open on a store: at most one per thread or task."""
 
@@ -128,7 +141,8 @@ class Batches:
     @property
     def mine(self) -> Batch | None:
         """The batch that this thread or task has opened."""
-        return self._mine.get() if self.open else None
+        batch = self._mine.get() if self.open else None
+        return batch if batch is not None and batch.owner == present_owner() else None
 
     @contextlib.contextmanager
     def begin(self) -> abc.Iterator[Batch]:
@@ -139,5 +153,6 @@ class Batches:
         try:
             yield batch
         finally:
+            batch.owner = None
             self._mine.reset(token)
             self.open -= 1

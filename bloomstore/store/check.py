@@ -32,15 +32,16 @@ def check_store(core: Core, only: str | None = None) -> abc.Iterator[Problem]:
     catalog = core.folder.catalog / "data.mdb"
     with core.catalog.read() as view:
         names = view.filter_names()
-        if only is not None and only not in names:
-            raise FilterNotFound(only)
-        try:
+    if only is not None and only not in names:
+        raise FilterNotFound(only)
+    try:
+        with core.catalog.read() as view:
             journal = list(view.journal())
             next_number = view.counters().next_number
             tombstones = view.tombstones()
-        except DamagedRow as error:
-            yield Problem(catalog, 0, str(error))
-            return
+    except DamagedRow as error:
+        yield Problem(catalog, 0, str(error))
+        return
     known: set[str] = set(tombstones.values())
     for name in names:
         try:

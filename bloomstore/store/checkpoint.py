@@ -47,10 +47,12 @@ def every_filter(core: Core) -> None:
         journal = _by_segment(view.journal())
     for row, stages in filters:
         is_dirty = row.dirty_boot is not None
-        for stage in stages:
-            if not stage.sealed and (is_dirty or stage.number in journal):
-                _one_stage(core, stage, journal.get(stage.number, []), is_dirty=is_dirty)
-        if is_dirty:
+        written = [
+            _one_stage(core, stage, journal.get(stage.number, []), is_dirty=is_dirty)
+            for stage in stages
+            if not stage.sealed and (is_dirty or stage.number in journal)
+        ]
+        if is_dirty and all(written):
             with core.catalog.write() as change:
                 change.update_filter(row.name, dirty_boot=None)
             core.lock.begin_tenure()
@@ -80,11 +82,14 @@ def _one_stage(
     *,
     is_dirty: bool,
     sealed: bool = False,
-) -> None:
-    """Checkpoints one stage. Raises StoreFailed and poisons the stage when a sync fails."""
+) -> bool:
+    """Checkpoints one stage; False if it cannot be trusted with it.
+
+    Raises StoreFailed and poisons the stage when a sync fails.
+    """
     segment = core.stage(stage).segment
     if segment is None or stage.poisoned is not None:
-        return  # its rows stay in the journal until it is recovered or rebuilt
+        return False  # its rows stay in the journal until it is recovered or rebuilt
     for entry in entries:
         kernels.apply(segment.vector, stage.spec.geometry, entry.prints)
     crash_point("checkpoint: rows applied again")
@@ -109,6 +114,9 @@ def _one_stage(
         change.update_stage(stage, set_bits=counts[0], keys=counts[1], sealed=sealed)
         change.delete_journal(entry.sequence for entry in entries)
     crash_point("seal: marked" if sealed else "checkpoint: catalog committed")
+    if sealed:
+        segment.end_writing()
+    return True
 
 
 def _renewed(

@@ -43,6 +43,7 @@ class Core:
         self.folder = folder
         self.options = options
         self.process = os.getpid()
+        self.is_closed = False
         self.boot = boot_id()
         digest = hashlib.blake2b(self.boot.encode(), digest_size=8).digest()
         self.boot_word = int.from_bytes(digest, "little")
@@ -136,17 +137,37 @@ class Core:
     def damage_of(self, row: StageRow, segment: Segment) -> list[int]:
         """Damaged blocks of an active stage, looked at once by the first process to open the store.
 
-        Blocks that did not change since the last checkpoint have checksums. The others must at
-        least not change the number of set bits, which the journal knows exactly: an odd number of
-        flips, or a zeroed run, shows. Vectors beyond 64 MB are left to `check`. A filter that is
-        dirty, or being written to just now, is passed over.
+        Vectors beyond 64 MB are left to `check`. What looks damaged is looked at again under the
+        writer lock before every process is told.
         """
         known = self._active_damage.get(row.number)
         if known is not None:
             return known
         if not self.verifies_active or row.spec.geometry.vector_bytes > VERIFIED_BYTES:
             return []
+        damaged = self._look_for_damage(row, segment)
+        if damaged and not self.options.read_only:
+            with self.lock.hold():
+                damaged = self._look_for_damage(row, segment)
+                if damaged:
+                    self.poison(row, f"damaged blocks {damaged}")
+        if damaged:
+            log.warning("%s: blocks %s fail their checksums", segment.path, damaged)
+        if damaged is not None:
+            self._active_damage[row.number] = damaged
+        return damaged or []
+
+    def _look_for_damage(self, row: StageRow, segment: Segment) -> list[int] | None:
+        """Damaged blocks, or None when it cannot be said: dirty, not recovered, or changing.
+
+        Blocks that did not change since the last checkpoint have checksums. The others must at
+        least not change the number of set bits, which the journal knows exactly: an odd number of
+        flips, or a zeroed run, shows.
+        """
         before = self._moment(row)
+        _, dirty, current = before
+        if dirty is not None or current is None or current.sealed:
+            return None
         with self.catalog.read() as view:
             entries = [entry for entry in view.journal() if entry.number == row.number]
             checksums = view.checksums(row.number, segment.header.blocks)
@@ -154,22 +175,26 @@ class Core:
         is_applied = all(
             kernels.find([segment.vector], [geometry], entry.prints).all() for entry in entries
         )
-        if before[1] is not None or checksums is None or not is_applied:
-            return []
+        if not is_applied:
+            return None
+        if checksums is None:  # every stage has them from its first day
+            return list(range(segment.header.blocks))
         touched = touched_blocks(geometry, [entry.prints for entry in entries])
         asked = [block for block in range(segment.header.blocks) if block not in touched]
         damaged = damaged_blocks(segment.header, segment.vector, checksums, asked)
-        expected = entries[-1].set_bits if entries else row.set_bits
+        expected = entries[-1].set_bits if entries else current.set_bits
         if not damaged and kernels.count_bits(segment.vector) != expected:
-            damaged = sorted(touched)
-        if self._moment(row) != before:
-            return []
-        self._active_damage[row.number] = damaged
-        if damaged:
-            log.warning("%s: blocks %s fail their checksums", segment.path, damaged)
-            if not self.options.read_only:
-                self.poison(row, f"damaged blocks {damaged}")
-        return damaged
+            damaged = sorted(touched) or asked
+        return damaged if self._moment(row) == before else None
+
+    def _moment(self, row: StageRow) -> tuple[int, str | None, StageRow | None]:
+        """Changes whenever somebody changes a bit of this stage."""
+        with self.catalog.read() as view:
+            sequence = view.counters().sequence
+            rows = view.filter_rows()
+            dirty = next((one.dirty_boot for one in rows if one.number == row.filter_number), None)
+            current = view.stage_row(row.filter_number, row.chain, row.stage)
+        return sequence, dirty, current
 
     def forget(self, number: int) -> None:
         """What was known of a segment is not true any more."""
@@ -183,22 +208,18 @@ class Core:
             change.update_stage(row, poisoned=reason)
             change.raise_generation()
 
-    def _moment(self, row: StageRow) -> tuple[int, str | None]:
-        """Changes whenever somebody sets a bit of this filter."""
-        with self.catalog.read() as view:
-            sequence = view.counters().sequence
-            rows = view.filter_rows()
-            dirty = next((one.dirty_boot for one in rows if one.number == row.filter_number), None)
-        return sequence, dirty
-
     def abandon(self) -> None:
         """In a forked child: closes what belongs to the parent, without unlocking anything."""
-        self.catalog.close()
-        self.lock.abandon()
-        self.users.close()
+        if not self.is_closed:
+            self.is_closed = True
+            self.catalog.abandon()
+            self.lock.abandon()
+            self.users.close()
 
     def close(self) -> None:
         """Closes files; mappings end with their last reference."""
-        self.catalog.close()
-        self.lock.close()
-        self.users.close()
+        if not self.is_closed:
+            self.is_closed = True
+            self.lock.close()
+            self.catalog.close()
+            self.users.close()

@@ -153,9 +153,7 @@ class Filter(OneKey):
         found = view.live.find(prints)
         if self._fast_generation == NEVER and view.live.is_verified:
             with self._store.views:
-                if self._view is view and not self._store.batches.open:
-                    self._point(self._core, view)
-                    self._resume()
+                self._resume()
         batch = self._store.batches.mine
         return found if batch is None else found | batch.find(self._number, prints)
 
@@ -163,9 +161,8 @@ class Filter(OneKey):
         self._store.require_writable()
         batch = self._store.batches.mine
         view = self._current()
-        if batch is not None:
-            fresh = prints[~(view.live.find(prints) | batch.find(self._number, prints))]
-            return batch.collect(self._number, fresh if self.state.is_sound else prints)
+        if batch is not None:  # its end decides what to skip, a rebuild may have begun by then
+            return batch.collect(self._number, prints, view.live.find(prints))
         # A key that every chain of a sound filter reports was made durable with its bits.
         # The second look at the generation says that no rebuild had begun by then.
         core = self._store.core
@@ -182,7 +179,8 @@ class Filter(OneKey):
         """The view of this moment; reloaded when the generation moved."""
         core = self._store.core
         view = self._view
-        if core.words[GENERATION] == view.generation and core is self._core:
+        is_current = core.words[GENERATION] == view.generation and core is self._core
+        if is_current and view.state.name is not StateName.NEEDS_RECOVERY:
             return view
         try:
             view = load_view(core, self.name, self._number)
@@ -199,7 +197,6 @@ class Filter(OneKey):
                 log.warning("filter %r answers maybe to everything: %s", self.name, view.state)
             self._core = core
             self._view = view
-            self._point(core, view)
             self._resume()
 
     def _point(self, core: Core, view: FilterView) -> None:
@@ -227,10 +224,16 @@ class Filter(OneKey):
             )
 
     def _resume(self) -> None:
-        """Lets single lookups take the fast path again, if they may. Holds the views lock."""
+        """Lets single lookups take the fast path, if they may. Holds the views lock.
+
+        The vectors are taken after the blocks were seen to be verified: those of damaged blocks
+        are replaced while they are verified.
+        """
         view = self._view
-        may = view.state.is_sound and view.live.is_verified and not self._store.batches.open
-        self._fast_generation = self._view.generation if may else NEVER
+        self._fast_generation = NEVER
+        if view.state.is_sound and view.live.is_verified and not self._store.batches.open:
+            self._point(self._core, view)
+            self._fast_generation = view.generation
 
     def _pause(self) -> None:
         """Sends every single lookup through the slow path: closed, forked, or a batch is open."""

@@ -65,6 +65,8 @@ class Folder:
             for entry in self.path.iterdir()
             if entry.name not in _OURS and not entry.name.startswith("catalog.new.")
         )
+        if self.is_store:
+            return  # another process was faster
         if foreign:
             raise NotAStore(self.path, f"the folder is not empty, it has {foreign[0]!r}")
         sync_directory(self.path.absolute().parent)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bloomstore.errors import StoreFailed
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.store import recovery, writer
 from bloomstore.store.batch import add_together, as_bytes
@@ -27,6 +28,7 @@ class Request:
 
     view: abc.Callable[[], FilterView]
     prints: Prints
+    fresh: int = 0
     added: int | None = None
     error: BaseException | None = None
 
@@ -61,37 +63,44 @@ class Group:
                     self._requests.remove(mine)
         if mine.error is not None:
             raise mine.error
-        assert mine.added is not None
+        if mine.added is None:
+            raise StoreFailed("the add was interrupted before it was served")
         return mine.added
 
     def _serve(self, core: Core) -> None:
         with self._gathering:
             requests, self._requests = self._requests, []
-        keys = sum(len(request.prints) for request in requests)
-        if len(requests) > 1 and keys <= MAX_PRINTS_PER_CALL and _add_all(core, requests):
-            return
-        for request in requests:
-            try:
-                request.added = writer.add(core, request.view(), request.prints)
-            except BaseException as error:
-                core.lock.begin_tenure()  # what was left half done is finished by the next add
-                request.error = error
-                if not isinstance(error, Exception):
-                    raise
+        try:
+            keys = sum(len(request.prints) for request in requests)
+            if len(requests) > 1 and keys <= MAX_PRINTS_PER_CALL:
+                _add_all(core, requests)
+            for request in requests:
+                if not request.is_done:
+                    _add_one(core, request)
+        finally:  # an interrupt belongs to this thread alone: the others serve themselves
+            with self._gathering:
+                self._requests[:0] = [request for request in requests if not request.is_done]
 
 
-def _add_all(core: Core, requests: list[Request]) -> bool:
-    """One commit for all; False, with nothing changed, when one of them cannot be added so."""
+def _add_one(core: Core, request: Request) -> None:
+    try:
+        request.added = max(request.fresh, writer.add(core, request.view(), request.prints))
+    except Exception as error:  # noqa: BLE001  raised again in the thread that asked
+        core.lock.begin_tenure()  # what was left half done is finished by the next add
+        request.error = error
+
+
+def _add_all(core: Core, requests: list[Request]) -> None:
+    """One commit for all that have a journal; none is done when one of them cannot be added so."""
     wanted: dict[int, tuple[FilterView, list[Request]]] = {}
     try:
         for request in requests:
             view = request.view()
-            wanted.setdefault(view.row.number, (view, []))[1].append(request)
-        fresh = [
-            (request, _count_fresh(view, mine, request))
-            for view, mine in wanted.values()
-            for request in mine
-        ]
+            if view.row.durability == "commit":
+                wanted.setdefault(view.row.number, (view, []))[1].append(request)
+        for view, mine in wanted.values():
+            for request in mine:
+                request.fresh = _count_fresh(view, mine, request)
         add_together(
             core,
             [
@@ -102,10 +111,10 @@ def _add_all(core: Core, requests: list[Request]) -> bool:
     except Exception:  # noqa: BLE001  each request is tried by itself and gets its own error
         core.lock.begin_tenure()
         recovery.finish(core)
-        return False
-    for request, added in fresh:
-        request.added = added
-    return True
+        return
+    for _, mine in wanted.values():
+        for request in mine:
+            request.added = request.fresh
 
 
 def _count_fresh(view: FilterView, requests: list[Request], mine: Request) -> int:

@@ -29,7 +29,7 @@ import time
 from pathlib import Path
 
 from bloomstore import kernels
-from bloomstore.errors import DamagedFile, StoreLocked
+from bloomstore.errors import DamagedFile, StoreClosed, StoreLocked
 from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor
 
 LOCK_BYTES = 4096
@@ -73,7 +73,7 @@ class WriterLock:
 
     def __init__(self, path: Path, *, read_only: bool, seconds: float) -> None:
         self.path = path
-        self._seconds = seconds
+        self._seconds = min(seconds, threading.TIMEOUT_MAX)
         self._threads = threading.RLock()
         self._depth = 0
         self._has_file = False
@@ -127,6 +127,8 @@ class WriterLock:
 
     def _take_file(self) -> None:
         """Takes the flock. Who was asked for it before lets the others go first."""
+        if self._descriptor < 0:
+            raise StoreClosed(f"the store of {self.path} is closed")
         begin = time.monotonic()
         while self._was_asked and self.words[WANTED] and time.monotonic() < begin + _MANNERS:
             time.sleep(_FIRST_PAUSE)
@@ -158,12 +160,14 @@ class WriterLock:
 
     def _keep(self) -> None:
         """Leaves the flock taken; a thread gives it back when it is wanted, or idle."""
-        self.keeper.is_free = True
         if self._watcher is None or not self._watcher.is_alive():
-            self._watcher = threading.Thread(
-                target=self._watch, daemon=True, name="bloomstore lock"
-            )
-            self._watcher.start()
+            self._watcher = threading.Thread(target=self._watch, daemon=True)
+            try:
+                self._watcher.start()
+            except RuntimeError:  # no more threads, or the interpreter is ending
+                self._release_file()
+                return
+        self.keeper.is_free = True
 
     def _watch(self) -> None:
         looks, adds = 0, -1
@@ -197,12 +201,14 @@ class WriterLock:
         self.keeper.is_free = False
         self._has_file = False
         os.close(self._descriptor)
+        self._descriptor = -1
 
     def close(self) -> None:
         """Gives the lock back, if it was kept, and closes it."""
         with self._threads:
             self.let_go()
-        os.close(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Users:

@@ -13,12 +13,14 @@ Nothing is deleted here; rows go at the next checkpoint.
 from __future__ import annotations
 
 import collections.abc as abc
+import math
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, JournalRow
 from bloomstore.crash import crash_point
+from bloomstore.filters.accuracy import distinct_keys
 from bloomstore.segment.header import segment_number
-from bloomstore.segment.segment import WORD_SET_BITS
+from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store.core import Core
 from bloomstore.store.lock import APPLIED, APPLYING, BOOT, GENERATION
 
@@ -88,14 +90,19 @@ def replay(core: Core, rows: abc.Iterable[JournalRow]) -> None:
 
 
 def _recount(core: Core, number: int) -> None:
-    """A `process` add died between its bits and its counts: count the bits."""
+    """A `process` add died between its bits and its counts: count the bits, and guess the keys."""
     with core.catalog.read() as view:
         for row in view.filter_rows():
             for stage_row in view.stage_rows(row.number):
                 if stage_row.number == number and not stage_row.sealed:
                     segment = core.stage(stage_row).segment
                     if segment is not None:
-                        segment.words[WORD_SET_BITS] = kernels.count_bits(segment.vector)
+                        set_bits = kernels.count_bits(segment.vector)
+                        keys = distinct_keys([(stage_row.spec.geometry, set_bits)]).high
+                        segment.words[WORD_SET_BITS] = set_bits
+                        if math.isfinite(keys):
+                            known = segment.words[WORD_KEYS]
+                            segment.words[WORD_KEYS] = max(known, math.ceil(keys))
 
 
 def _doubt_lost_keys(core: Core, row: FilterRow) -> None:

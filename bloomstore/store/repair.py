@@ -90,8 +90,10 @@ def _mark_all(core: Core, reason: str) -> None:
             try:
                 row = change.filter_row(name)
                 if row is not None and (reason == _ROLLED_BACK or row.durability == "commit"):
-                    for stage in change.stage_rows(row.number)[-1:]:
-                        change.update_stage(stage, poisoned=reason)
+                    for chain in (row.live_chain, row.coming_chain):
+                        stages = [] if chain is None else change.stage_rows(row.number, chain)
+                        for stage in stages[-1:]:
+                            change.update_stage(stage, poisoned=reason)
             except DamagedRow:
                 continue  # it is in doubt already
         change.raise_generation()

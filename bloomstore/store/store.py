@@ -141,7 +141,7 @@ class Store:
             try:
                 known.state  # noqa: B018  reloads the view if the generation moved
             except FilterNotFound:
-                self._filters.pop(name, None)
+                self._forget(known)
             else:
                 return known
         found = Filter(self, load_view(core, name))
@@ -175,7 +175,6 @@ class Store:
                 change.delete_filter(name)
                 change.raise_generation()
             growth.bury(core)
-        self._filters.pop(name, None)
 
     @contextlib.contextmanager
     def batch(self) -> abc.Iterator[None]:
@@ -223,7 +222,7 @@ class Store:
     def repair(self) -> abc.Iterator[repair.Repair]:
         """Mends what can be mended and says what it did and what only a rebuild can mend."""
         self.require_writable()
-        return repair.repair_store(self.core)
+        return iter(list(repair.repair_store(self.core)))
 
     @property
     def incarnation(self) -> str:
@@ -257,6 +256,8 @@ class Store:
 
     def _checkpoint_at_close(self, core: Core) -> None:
         """Another process may go on writing; then the last one to close does it."""
+        if core.doubt is not None:
+            return
         with core.catalog.read() as view:
             if not view.journal_rows() and all(
                 row.dirty_boot is None for row in view.filter_rows()
@@ -295,6 +296,12 @@ class Store:
                 ]
                 add_together(core, wanted)
 
+    def _forget(self, handle: Filter) -> None:
+        """Takes out the handle of a dropped filter, unless a new one has its name by now."""
+        with self.views:
+            if self._filters.get(handle.name) is handle:
+                del self._filters[handle.name]
+
     def _pause_handles(self) -> None:
         with self.views:
             for handle in self._filters.values():
@@ -306,19 +313,22 @@ class Store:
                 handle._resume()
 
     def before_fork(self) -> None:
-        """Waits until no thread writes."""
+        """Waits until no thread writes or reads the catalog."""
         if self._core is not None:
             self._core.lock.pause_threads()
+            self._core.catalog.gate.shut()
 
     def after_fork_in_parent(self) -> None:
-        """Lets threads write again."""
+        """Lets threads go on."""
         if self._core is not None:
+            self._core.catalog.gate.open()
             self._core.lock.resume_threads()
 
     def after_fork_in_child(self) -> None:
         """Closes what belongs to the parent; handles find out through their generation."""
         self.views = threading.RLock()
         self.group = Group()
+        self.batches = Batches()
         self._pause_handles()
         if self._core is not None:
             self._core.abandon()

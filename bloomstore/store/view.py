@@ -72,10 +72,18 @@ def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
         coming_rows = (
             None if row.coming_chain is None else view.stage_rows(row.number, row.coming_chain)
         )
-        unapplied = _unapplied(view, row) if core.options.read_only else []
+        unapplied: list[JournalRow] = []
+        unreadable: str | None = None
+        try:
+            unapplied = _unapplied(view, row) if core.options.read_only else []
+        except DamagedRow as error:
+            unreadable = str(error)
     live = core.chain(live_rows)
     coming = None if coming_rows is None else core.chain(coming_rows)
-    return FilterView(generation, row, live, coming, _state(core, row, live, unapplied))
+    state = _state(core, row, live, unapplied)
+    if unreadable is not None:
+        state = FilterState(StateName.DAMAGED, unreadable)
+    return FilterView(generation, row, live, coming, state)
 
 
 def _unapplied(view: CatalogView, row: FilterRow) -> list[JournalRow]:

@@ -9,6 +9,7 @@ One JSON line by one write after each acknowledged step:
     {"dropping": "name"}             from now on the filter may be missing
     {"noted": ["name", "value"]}     a note that must be read from now on
     {"fenced": "name"}               this filter must answer "maybe"
+    {"copied": "path"}               what was promised so far is promised there, too
 """
 
 from __future__ import annotations
@@ -143,6 +144,19 @@ def recover(path: Path) -> None:
             store[name].may_contain_many(range(10))
 
 
+def tidy(path: Path) -> None:
+    """Opens a store and closes it, which writes what others left unwritten."""
+    bloomstore.open(path).close()
+
+
+def backup(path: Path) -> None:
+    """A copy of the store beside it, while it goes on."""
+    with bloomstore.open(path) as store:
+        store.backup(path.with_name("copies") / "first")
+        say({"copied": "copies/first"})
+        add_rounds(store, f"backup {os.getpid()}", 1)
+
+
 def refuse(path: Path) -> None:
     """Goes on when the disk refuses: what fails is not acknowledged, and tried again later."""
     with bloomstore.open(path) as store:
@@ -164,7 +178,7 @@ def refuse(path: Path) -> None:
 
 PARTS = {
     part.__name__: part
-    for part in (begin, adds, more, rebuild, drop, notes, recover, refuse)
+    for part in (begin, adds, more, rebuild, drop, notes, recover, tidy, backup, refuse)
 }
 
 

@@ -41,6 +41,7 @@ class Promises:
     trying: dict[str, list[str]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     fenced: str = ""
+    copies: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     perhaps_missing: set[str] = field(default_factory=set)
 
 
@@ -64,6 +65,9 @@ def promises(lines: abc.Iterable[str]) -> Promises:
         elif "noted" in step:
             name, value = step["noted"]
             found.notes[name] = value
+        elif "copied" in step:
+            keys_now = {name: set(keys) for name, keys in found.keys.items()}
+            found.copies[step["copied"]] = keys_now
         elif "fenced" in step:
             found.fenced = step["fenced"]
     return found
@@ -88,9 +92,24 @@ def violations(path: Path, promised: Promises, *, any_state: bool = False) -> li
         with bloomstore.open(path, read_only=True) as store:
             _find_keys(store, promised, wrong, "reader")
             _look_at_states(store, wrong, any_state=any_state)
+        for name, keys in promised.copies.items():
+            with bloomstore.open(path.parent / name, create=False) as store:
+                _find_keys(store, Promises(keys), wrong, "copy")
+                wrong += [f"copy: {problem}" for problem in store.check()]
+        if any_state:
+            _repair(path, promised, wrong)
     except BloomStoreError as error:
         wrong.append(f"{type(error).__name__}: {error}")
     return wrong
+
+
+def _repair(path: Path, promised: Promises, wrong: list[str]) -> None:
+    """What `repair` makes of a filter in doubt must not lose keys either."""
+    with bloomstore.open(path) as store:
+        done = list(store.repair())
+        _find_keys(store, promised, wrong, "after repair")
+        if wrong:
+            wrong += done
 
 
 def _read_before_recovery(path: Path, promised: Promises, wrong: list[str]) -> None:

@@ -1,0 +1,195 @@
+"""Random damage to the files of a closed store: no acknowledged key may ever be a "no".
+
+Each case copies a sound store, damages one to three places of it, and lets fresh processes read
+it, read-only and not. An error of the package is no answer; a lost key, a process that dies, or
+a damage to a vector that nobody notices breaks the promise.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from faults.damage import damage_row, flip_byte, make_store, read, zero_run
+
+from bloomstore.segment.header import HEADER_BYTES
+
+
+def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:
+    """Runs the cases and prints; True when the promise was kept."""
+    sound = folder / "sound"
+    _in_a_process(lambda: make_store(sound) or [])
+    kinds: dict[str, list[int]] = {}
+    broken: list[str] = []
+    begin = last = time.monotonic()
+    done = 0
+    while done < cases and time.monotonic() < begin + seconds and len(broken) < 20:
+        chance = random.Random(f"{seed} {done}")
+        path = folder / "case"
+        shutil.copytree(sound, path)
+        before = _bytes_of(path)
+        names = chance.choices([name for name, _ in DAMAGES], [w for _, w in DAMAGES], k=chance.choice([1, 1, 1, 2, 3]))
+        what = _in_a_process(lambda: [_damage(path, name, chance) for name in names])
+        is_changed = _bytes_of(path) != before
+        must_show = is_changed and any(name in MUST_SHOW for name in names)
+        wrong = _read(path, must_show=must_show)
+        for name in names:
+            counts = kinds.setdefault(name, [0, 0])
+            counts[0] += 1
+            counts[1] += bool(wrong)
+        for line in wrong:
+            broken.append(f"seed {seed} case {done}: {what}: {line}")
+            print("VIOLATION", broken[-1], flush=True)
+        if wrong:
+            shutil.move(path, folder / f"broken {done}")
+        else:
+            shutil.rmtree(path)
+        done += 1
+        if time.monotonic() > last + 5:
+            last = time.monotonic()
+            print(f"{last - begin:4.0f} s: {done} of {cases} damages, violations {len(broken)}", flush=True)
+    print(f"{'damage':<28}{'cases':>8}{'violations':>12}")
+    for name, (count, bad) in sorted(kinds.items()):
+        print(f"{name:<28}{count:>8}{bad:>12}")
+    print(f"{'cases':<28}{done:>8}{len(broken):>12}   {time.monotonic() - begin:.0f} s")
+    return not broken
+
+
+def _bytes_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.rglob("*.seg") if file.is_file()}
+
+
+def _damage(path: Path, name: str, chance: random.Random) -> str:
+    """Does one damage of this name; says what it was. A file that is gone already stays gone."""
+    files = sorted(file for file in (path / "segments").glob("*.seg") if file.is_file())
+    try:
+        return f"{name}: {HOW[name](path, files, chance)}"
+    except (OSError, IndexError, ValueError) as error:  # what an earlier damage took away
+        return f"{name}: not possible any more, {error}"
+
+
+def _vector_flip(path: Path, files: list[Path], chance: random.Random) -> str:
+    return flip_byte(chance.choice(files), chance, HEADER_BYTES)
+
+
+def _vector_zeros(path: Path, files: list[Path], chance: random.Random) -> str:
+    victim = chance.choice(files)
+    return zero_run(victim, chance, HEADER_BYTES, victim.stat().st_size)
+
+
+def _header_flip(path: Path, files: list[Path], chance: random.Random) -> str:
+    return flip_byte(chance.choice(files), chance, 0, HEADER_BYTES)
+
+
+def _cut(path: Path, files: list[Path], chance: random.Random) -> str:
+    victim = chance.choice(files)
+    length = chance.randrange(victim.stat().st_size)
+    os.truncate(victim, length)
+    return f"{victim.name} cut to {length}"
+
+
+def _lengthen(path: Path, files: list[Path], chance: random.Random) -> str:
+    victim = chance.choice(files)
+    with victim.open("ab") as file:
+        file.write(bytes(chance.choice([1, 512, 4096])))
+    return victim.name
+
+
+def _remove(path: Path, files: list[Path], chance: random.Random) -> str:
+    victim = chance.choice(files)
+    victim.unlink()
+    return victim.name
+
+
+def _swap(path: Path, files: list[Path], chance: random.Random) -> str:
+    first, second = chance.sample(files, 2)
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+    return f"{first.name} and {second.name}"
+
+
+def _row(path: Path, files: list[Path], chance: random.Random) -> str:
+    return damage_row(path, chance)
+
+
+def _cut_catalog(path: Path, files: list[Path], chance: random.Random) -> str:
+    data = path / "catalog" / "data.mdb"
+    length = chance.randrange(data.stat().st_size)
+    os.truncate(data, length)
+    return f"to {length}"
+
+
+def _remove_part(path: Path, files: list[Path], chance: random.Random) -> str:
+    name = chance.choice(["lock", "users", "segments", "catalog/data.mdb", "catalog/lock.mdb"])
+    if name == "segments":
+        shutil.rmtree(path / name)
+    else:
+        (path / name).unlink()
+    return name
+
+
+def _garbage_words(path: Path, files: list[Path], chance: random.Random) -> str:
+    (path / "lock").write_bytes(chance.choice([chance.randbytes(4096), b"\xff" * 4096, bytes(4096)]))
+    return "lock"
+
+
+HOW = {
+    "vector, byte changed": _vector_flip,
+    "vector, run zeroed": _vector_zeros,
+    "header, byte changed": _header_flip,
+    "segment cut": _cut,
+    "segment lengthened": _lengthen,
+    "segment removed": _remove,
+    "segments swapped": _swap,
+    "catalog row": _row,
+    "catalog cut": _cut_catalog,
+    "file or folder removed": _remove_part,
+    "words of garbage": _garbage_words,
+}
+DAMAGES = [(name, {"vector, byte changed": 4, "vector, run zeroed": 4, "catalog row": 6}.get(name, 1)) for name in HOW]
+MUST_SHOW = {name for name in HOW if name.startswith(("vector", "header", "segment"))}
+
+
+def _read(path: Path, *, must_show: bool) -> list[str]:
+    """What fresh processes make of it, one after the other."""
+    wrong: list[str] = []
+    for read_only in (True, False, True):
+        def look(read_only: bool = read_only) -> list[str]:
+            verdict = read(path, read_only=read_only)
+            found = [f"read_only={read_only}: {len(verdict.lost)} keys lost, {verdict.lost[:2]}"] if verdict.lost else []
+            if must_show and not verdict.problems and not verdict.refused:
+                found.append(f"read_only={read_only}: nobody noticed")
+            return found
+
+        wrong += _in_a_process(look)
+    return wrong
+
+
+def _in_a_process(work: object) -> list[str]:
+    """What it returns, from a process of its own: damaged files may end the one that maps them."""
+    pipe, pipe_in = os.pipe()
+    process = os.fork()
+    if not process:
+        status = 1
+        try:
+            lines = work()  # type: ignore[operator]
+            os.write(pipe_in, "\n".join(lines).encode()[:60_000])
+            status = 0
+        except BaseException:
+            os.write(pipe_in, traceback.format_exc()[-3000:].replace("\n", " | ").encode())
+        finally:
+            os._exit(status)
+    os.close(pipe_in)
+    with os.fdopen(pipe, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    _, status = os.waitpid(process, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return lines if code == 0 else [*lines, f"a process ended with status {code}"]
