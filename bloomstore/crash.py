@@ -30,6 +30,7 @@ POINTS: tuple[str, ...] = (
     "checkpoint: catalog committed",
     "seal: next stage published",
     "seal: marked",
+    "bulk load: stage published",
     "drop: file unlinked",
     "drop: tombstones removed",
     "recovery: words set",

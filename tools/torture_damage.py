@@ -17,9 +17,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import lmdb
 from faults.damage import damage_row, flip_byte, make_store, read, zero_run
 
+from bloomstore.errors import BloomStoreError
 from bloomstore.segment.header import HEADER_BYTES
+from bloomstore.segment.segment import read_header
 
 
 def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:
@@ -71,17 +74,23 @@ def _damage(path: Path, name: str, chance: random.Random) -> str:
     files = sorted(file for file in (path / "segments").glob("*.seg") if file.is_file())
     try:
         return f"{name}: {HOW[name](path, files, chance)}"
-    except (OSError, IndexError, ValueError) as error:  # what an earlier damage took away
+    except (OSError, IndexError, ValueError, BloomStoreError, lmdb.Error) as error:  # what an earlier damage took away
         return f"{name}: not possible any more, {error}"
 
 
 def _vector_flip(path: Path, files: list[Path], chance: random.Random) -> str:
-    return flip_byte(chance.choice(files), chance, HEADER_BYTES)
+    victim = chance.choice(files)
+    return flip_byte(victim, chance, HEADER_BYTES, _end_of_vector(victim))
 
 
 def _vector_zeros(path: Path, files: list[Path], chance: random.Random) -> str:
     victim = chance.choice(files)
-    return zero_run(victim, chance, HEADER_BYTES, victim.stat().st_size)
+    return zero_run(victim, chance, HEADER_BYTES, _end_of_vector(victim))
+
+
+def _end_of_vector(victim: Path) -> int:
+    """What follows, up to the end of the page, means nothing."""
+    return HEADER_BYTES + read_header(victim).spec.geometry.vector_bytes
 
 
 def _header_flip(path: Path, files: list[Path], chance: random.Random) -> str:

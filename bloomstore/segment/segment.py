@@ -36,6 +36,7 @@ from bloomstore.segment.header import (
 from bloomstore.segment.mapping import (
     MappedFile,
     allocate,
+    drop_cached_pages,
     sync_descriptor,
     sync_directory,
     write_all,
@@ -142,6 +143,8 @@ def make_segment(
         if vector is not None:
             write_all(descriptor, vector, HEADER_BYTES)
         sync_descriptor(descriptor)
+        if vector is not None:
+            drop_cached_pages(descriptor)
         sync_directory(folder)
         crash_point("new file: synced")
     except BaseException:

@@ -5,7 +5,8 @@ store.py       Store                               filter.py      the handle of 
 view.py        a filter at one generation          core.py        open files, shared by all parts
 writer.py      plan, journal, bits                 growth.py      new files, tombstones
 checkpoint.py  sync, checksums, seal               recovery.py    what a dead holder or a crash left
-batch.py       one commit for many adds            rebuild.py     a new chain beside the live one
+batch.py       one commit for many adds            bulk.py        many keys without a journal
+rebuild.py     a new chain beside the live one
 check.py       everything that is wrong            lock.py        writer lock, words, users
 group.py       one commit for many threads         problem.py     one finding of check
 folder.py      the directory and its disk          notes.py       bytes for plugins

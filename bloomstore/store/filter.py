@@ -24,6 +24,7 @@ from bloomstore.filters.estimate import Estimate
 from bloomstore.kernels import NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks
 from bloomstore.spec.families import FilterSpec
+from bloomstore.store import bulk
 from bloomstore.store.core import Core
 from bloomstore.store.lock import GENERATION
 from bloomstore.store.stats import FilterStats, count_of, stats_of
@@ -95,8 +96,13 @@ class Filter(OneKey):
         Takes what may_contain_many takes. Large inputs are added in chunks, each durable by
         itself: when an error ends the call, keys of earlier chunks stay added.
         """
-        self._current()
+        view = self._current()
         chunks = fingerprint_chunks(keys, self._seed, CHUNK_KEYS)
+        if self._store.batches.mine is None and bulk.is_bulk(view, keys):
+            with self._store.changing("a bulk load") as core:
+                view = self._current()
+                if bulk.is_bulk(view, keys):
+                    return bulk.load(core, view, chunks)
         added = 0
         try:
             for prints in chunks:

@@ -66,9 +66,11 @@ def new_stage(
 def replace_segment(
     core: Core, stage: StageRow, vector: NDArray[np.uint8], entries: list[JournalRow]
 ) -> StageRow:
-    """Gives a stage a new file with these bits; the journal rows that are in them go."""
-    last = entries[-1] if entries else stage
-    planned = replace(stage, set_bits=last.set_bits, keys=last.keys, poisoned=None)
+    """Gives a stage, with its counts, a new file with these bits.
+
+    The journal rows of the old file go: their bits must be among these.
+    """
+    planned = replace(stage, poisoned=None)
     with _new_file(core, planned, vector) as (stage_row, header), core.change() as change:
         old = stage.header(core.store_id)
         change.put_tombstone(stage.number, old.file_name, "written again")

@@ -169,4 +169,6 @@ def _write_again(core: Core, stage: StageRow, segment: Segment) -> StageRow:
     vector = np.array(segment.vector)
     for entry in entries:
         kernels.apply(vector, stage.spec.geometry, entry.prints)
-    return growth.replace_segment(core, stage, vector, entries)
+    last = entries[-1] if entries else stage
+    known = stage.with_counts(last.set_bits, last.keys)
+    return growth.replace_segment(core, known, vector, entries)

@@ -114,7 +114,7 @@ def _add_at_once(core: Core, row: FilterRow, stage: Stage, prints: Prints) -> tu
     """Durability `process`: the bits are set in the shared mapping, and that is all."""
     segment = stage.segment
     assert segment is not None
-    _mark_dirty(core, row)
+    mark_dirty(core, row)
     spec = stage.row.spec
     set_bits, keys = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]
     core.words[APPLYING] = stage.row.number
@@ -208,7 +208,7 @@ def counts(core: Core, stage: Stage) -> tuple[int, int]:
     return core.counts[number]
 
 
-def _mark_dirty(core: Core, row: FilterRow) -> None:
+def mark_dirty(core: Core, row: FilterRow) -> None:
     """Says in the catalog, before the first bit, that the segments are ahead of it."""
     if core.dirty_tenure.get(row.number) == core.lock.tenure:
         return

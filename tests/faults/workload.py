@@ -17,6 +17,7 @@ from pathlib import Path
 
 import bloomstore
 from bloomstore import Fixed, Flexible, Scalable, Sequence
+from bloomstore.store import bulk
 
 SPECS = {
     "commit": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
@@ -75,6 +76,11 @@ def main() -> None:
     with bloomstore.open(path) as store:
         add_rounds(store, 0, 6)
         rebuild(store)
+        bulk.LEAST_KEYS = 1000
+        for name in ("commit", "process"):
+            keys = [f"bulk {part}" for part in range(3000)]
+            store[name].add_many(keys)
+            say({"added": [name, keys]})
         say({"dropping": "fixed"})
         store.drop("fixed")
         add_rounds(store, 6, 4)
