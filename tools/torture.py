@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import collections.abc as abc
+import ctypes
 import os
 import random
 import shutil
@@ -110,7 +111,7 @@ class Torture:
             self._time_survivors()
         self._sync()
         self._look_after_writers()
-        if not self.writers and self.chance.random() < 0.5:
+        if not self.writers and self.chance.random() < 0.3:
             self._calm()
 
     def _calm(self) -> None:
@@ -175,9 +176,9 @@ class Torture:
         aimed = [process for process in victims if self.chance.random() < 0.5]
         for process in aimed:
             run = self.writers[process]
-            self.ledger.orders[run, 1] = self.chance.randint(1, 3)
+            self.ledger.orders[run, 1] = self.chance.choice([1, 1, 1, 2, 3])
             self.ledger.orders[run, 0] = self.chance.choice(AIMED)
-        limit = time.monotonic() + 0.25
+        limit = time.monotonic() + 0.15
         dead: dict[int, int] = {}
         while len(dead) < len(aimed) and time.monotonic() < limit:
             for process in aimed:
@@ -272,6 +273,7 @@ class Torture:
             return process
         status = 1
         try:
+            die_with_parent()
             work()
             status = 0
         except BaseException:
@@ -331,6 +333,11 @@ class Torture:
             "violations": len(self.violations),
         }
         return "\n".join(f"{name:<38}{value:>12}" for name, value in rows.items())
+
+
+def die_with_parent() -> None:
+    """Nothing that is forked here outlives the run."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Broken(Exception):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
-from bloomstore.catalog.catalog import Catalog, CatalogChange
-from bloomstore.catalog.rows import StageRow
+from bloomstore.catalog.catalog import Catalog, CatalogChange, CatalogView
+from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, StoreFailed
 from bloomstore.filters.chain import Chain, Stage
@@ -73,6 +73,7 @@ class Core:
         # what it found, by segment number.
         self.verifies_active = False
         self._active_damage: dict[int, list[int]] = {}
+        self._names: dict[int, str] = {}
 
     @contextlib.contextmanager
     def change(self) -> abc.Iterator[CatalogChange]:
@@ -191,10 +192,17 @@ class Core:
         """Changes whenever somebody changes a bit of this stage."""
         with self.catalog.read() as view:
             sequence = view.counters().sequence
-            rows = view.filter_rows()
-            dirty = next((one.dirty_boot for one in rows if one.number == row.filter_number), None)
+            owner = self.owner(view, row.filter_number)
             current = view.stage_row(row.filter_number, row.chain, row.stage)
-        return sequence, dirty, current
+        return sequence, None if owner is None else owner.dirty_boot, current
+
+    def owner(self, view: CatalogView, number: int) -> FilterRow | None:
+        """The filter with this number. Names are remembered: reading all rows takes milliseconds."""
+        found = view.filter_row(self._names[number]) if number in self._names else None
+        if found is None or found.number != number:
+            self._names = {row.number: row.name for row in view.filter_rows()}
+            found = view.filter_row(self._names[number]) if number in self._names else None
+        return found
 
     def forget(self, number: int) -> None:
         """What was known of a segment is not true any more."""

@@ -111,7 +111,7 @@ def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]
 def counts_of(core: Core, number: int, chain: int) -> list[StageRow]:
     """The stages of a chain with their counts of this moment, for reports."""
     with core.catalog.read() as view:
-        row = next((row for row in view.filter_rows() if row.number == number), None)
+        row = core.owner(view, number)
         stages = view.stage_rows(number, chain)
         latest = {entry.number: entry for entry in view.journal()}
     if row is not None and row.dirty_boot == core.boot:

@@ -20,7 +20,7 @@ def test_the_workload_ends_well_when_nothing_kills_it(path: Path) -> None:
     assert_promise_kept(path, lines)
 
 
-@pytest.mark.parametrize("time", [1, 2, 5])
+@pytest.mark.parametrize("time", [1, 4])
 @pytest.mark.parametrize("point", WORK)
 def test_killed_at_a_step_loses_nothing(path: Path, point: str, time: int) -> None:
     status, lines = run_workload(path, crash_at=f"{point}#{time}")

@@ -120,10 +120,13 @@ def record(
 
 
 def moments(trace: Trace, chance: random.Random, count: int) -> list[int]:
-    """Moments of power cuts: half of them around syncs, names and promises, half anywhere."""
+    """Moments of power cuts: around syncs, names and promises, anywhere, and at the end."""
     hot = sorted({moment + add for moment in trace.moments for add in (0, 1)})
-    first = [chance.choice(hot) for _ in range(count // 2)]
-    return first + [chance.randrange(trace.steps + 1) for _ in range(count - len(first))]
+    chosen = [
+        chance.choice([chance.choice(hot), chance.choice(hot), chance.randrange(trace.steps)])
+        for _ in range(count - count // 8)
+    ]
+    return chosen + [trace.steps] * (count // 8)
 
 
 def judge(

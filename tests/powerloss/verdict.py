@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import bloomstore
+from bloomstore import Fixed
 from bloomstore.errors import BloomStoreError, NotAStore, StoreNotFound
 
 NEGATIVES = 1500
@@ -85,7 +86,9 @@ def violations(path: Path, promised: Promises, *, any_state: bool = False) -> li
             _look_at_notes(store, promised, wrong)
             with store.batch():
                 for name in store:
-                    store[name].add(NEXT_KEY)
+                    # A fixed filter in doubt has no other stage to put its keys into.
+                    if store[name].state.is_sound or not isinstance(store[name].spec, Fixed):
+                        store[name].add(NEXT_KEY)
             wrong += [
                 f"{name}: a new key is not found" for name in store if NEXT_KEY not in store[name]
             ]
