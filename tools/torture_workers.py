@@ -20,6 +20,7 @@ from torture_ledger import FIRST_EXTRA, MAIN, SLOTS, Ledger, filter_name, keys_o
 import bloomstore
 from bloomstore import Scalable, crash
 from bloomstore.errors import BloomStoreError, FilterNotFound
+from bloomstore.store import bulk
 
 SPEC = Scalable(target_error=0.01, initial_capacity=64)
 SMALL = Scalable(target_error=0.01, initial_capacity=16)
@@ -27,6 +28,7 @@ LOCK_SECONDS = 30.0
 EXTRAS = 6  # filters of single runs in the store at one time, about
 SHARE = 400  # keys that one run adds to each main filter before it turns to its own
 NEGATIVES = 20_000
+BULK = 200  # keys that are loaded in bulk, here
 
 
 class Violation(Exception):
@@ -41,6 +43,7 @@ class Writer:
         self._chance = random.Random(seed)
         self._durabilities = ["commit", "process"] if mode == "both" else [mode]
         self._aim = ""
+        bulk.LEAST_KEYS = BULK
         self._obey()
         self._store = bloomstore.open(path, lock_seconds=LOCK_SECONDS)
 
@@ -50,6 +53,7 @@ class Writer:
             self._add_single: 30,
             self._add_many: 25,
             self._add_batch: 15,
+            self._add_bulk: 5,
             self._add_again: 5,
             self._make_extra: 4,
             self._drop_extra: 3,
@@ -76,6 +80,8 @@ class Writer:
         kind = self._aim.partition(":")[0]
         if kind in ("new file", "generation", "seal"):
             return self._chance.choice([self._make_extra, self._add_many])
+        if kind == "bulk load":
+            return self._add_bulk
         if kind == "drop":
             return self._chance.choice([self._make_extra, self._drop_extra])
         if kind == "checkpoint":
@@ -126,6 +132,12 @@ class Writer:
         self._acknowledge(slot)
         if not handle.may_contain_many(keys).all():
             raise Violation(f"{handle.name}: keys of add_many are not found by its own process")
+
+    def _add_bulk(self) -> None:
+        slot = self._slot()
+        keys = self._take(slot, BULK + self._chance.randrange(100))
+        self._handle(slot).add_many(np.array(keys))
+        self._acknowledge(slot)
 
     def _add_batch(self) -> None:
         slots = {self._slot() for _ in range(3)}

@@ -381,7 +381,9 @@ class _Fields:
 
     def get(self, name: str, kind: type, default: object = _REQUIRED) -> Any:
         value = self._plain.get(name, default)
-        if value is default and default is not _REQUIRED:
+        if value is _REQUIRED:
+            raise DamagedRow(self._table, self._key, f"{name} is missing")
+        if value is default:
             return value
         if kind is float and type(value) is int:
             value = float(value)

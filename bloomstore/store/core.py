@@ -197,7 +197,7 @@ class Core:
         return sequence, None if owner is None else owner.dirty_boot, current
 
     def owner(self, view: CatalogView, number: int) -> FilterRow | None:
-        """The filter with this number. Names are remembered: reading all rows takes milliseconds."""
+        """The filter with this number. Names are remembered: reading all rows takes long."""
         found = view.filter_row(self._names[number]) if number in self._names else None
         if found is None or found.number != number:
             self._names = {row.number: row.name for row in view.filter_rows()}
