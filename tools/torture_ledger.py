@@ -50,7 +50,8 @@ class Ledger:
         self.beats = self._array((runs,), np.int64)
         self.longest = self._array((runs,), np.int64)
         self.orders = self._array((runs, 2), np.int64)
-        # Of the reader: the last question it answered, lines read, keys lost.
+        # The last question that the reader answered, lines it read, its yes or no, keys lost;
+        # the longest sync that the probe saw lately.
         self.answered = self._array((8,), np.int64)
 
     def _array(self, shape: tuple[int, ...], kind: type[np.generic]) -> NDArray[np.generic]:

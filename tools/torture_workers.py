@@ -313,6 +313,18 @@ def report_problems(store: bloomstore.Store, violations: int, who: str) -> None:
         say(violations, f"{who}: check: {problem}")
 
 
+def probe(path: Path, ledger: Ledger) -> None:
+    """Measures what this machine needs for one small sync just now, whoever else is at work."""
+    with path.open("wb", buffering=0) as file:
+        while True:
+            begin = time.monotonic_ns()
+            file.write(b"x")
+            os.fsync(file.fileno())
+            ledger.answered[4] = max(ledger.answered[4], time.monotonic_ns() - begin)
+            file.seek(0)
+            time.sleep(0.05)
+
+
 def only_open(path: Path) -> None:
     """Opens and closes; killed at a step of recovery, if its crash point says so."""
     bloomstore.open(path, create=False, lock_seconds=LOCK_SECONDS).close()

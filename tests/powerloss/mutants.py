@@ -23,7 +23,9 @@ from bloomstore.store import checkpoint, core, folder, growth, recovery, store, 
 from bloomstore.store.group import Group
 from bloomstore.store.lock import GENERATION
 
-NOTHING: abc.Callable[..., None] = lambda *_, **__: None  # noqa: E731
+
+def nothing(*_: Any, **__: Any) -> None:
+    """A step that is left out."""
 
 
 def _replace(module: Any, name: str, new: Any) -> Any:
@@ -56,31 +58,35 @@ def early_ack() -> None:
 
 def no_sync_at_checkpoint() -> None:
     """A checkpoint deletes the journal without having synced the bits."""
-    _replace(Segment, "sync", NOTHING)
+    _replace(Segment, "sync", nothing)
 
 
 def journal_deleted_first() -> None:
     """A checkpoint deletes the journal and syncs the bits afterwards."""
     waiting: list[Segment] = []
 
-    def one_stage(*arguments: Any, **named: Any) -> None:
-        real_stage(*arguments, **named)
-        while waiting:
-            real_sync(waiting.pop())
+    def and_then_sync(real: abc.Callable[..., None]) -> abc.Callable[..., None]:
+        def whole(*arguments: Any) -> None:
+            real(*arguments)
+            while waiting:
+                real_sync(waiting.pop())
+
+        return whole
 
     real_sync = _replace(Segment, "sync", lambda self: waiting.append(self))
-    real_stage = _replace(checkpoint, "_one_stage", one_stage)
+    for name in ("every_filter", "seal"):
+        _replace(checkpoint, name, and_then_sync(getattr(checkpoint, name)))
 
 
 def no_directory_sync() -> None:
     """New and removed names are not synced."""
     for module in (segments, growth, environment, folder):
-        _replace(module, "sync_directory", NOTHING)
+        _replace(module, "sync_directory", nothing)
 
 
 def no_file_sync() -> None:
     """A new file is published before its bytes are on the device."""
-    _replace(segments, "sync_descriptor", NOTHING)
+    _replace(segments, "sync_descriptor", nothing)
 
 
 def retried_sync() -> None:
@@ -146,7 +152,7 @@ def catalog_in_place() -> None:
 
 def not_marked_dirty() -> None:
     """Adds of durability `process` do not say first that the catalog is behind."""
-    _replace(writer, "_mark_dirty", NOTHING)
+    _replace(writer, "_mark_dirty", nothing)
 
 
 def applied_outside_the_lock() -> None:
@@ -169,6 +175,11 @@ def applied_outside_the_lock() -> None:
 
     real_add = _replace(Group, "add", add)
     real_write = _replace(writer, "write", write)
+
+
+def applied_slowly() -> None:
+    """Not broken: bits are set under the lock, but in a way that shows when they are not."""
+    _replace(kernels, "apply", slow_apply)
 
 
 def slow_apply(vector: Any, geometry: Any, prints: Any) -> None:

@@ -30,7 +30,20 @@ from powerloss.device import RECORD
 
 PAGE_BYTES = 4096
 NEVER = 1 << 62
-NAME_KINDS = "CDUN"
+WORDS = {
+    "C": "create",
+    "D": "make folder",
+    "U": "unlink",
+    "N": "rename",
+    "W": "write",
+    "S": "store",
+    "T": "truncate to",
+    "E": "allocate to",
+    "F": "sync",
+    "G": "sync part of",
+    "H": "sync folder",
+    "X": "failed sync of",
+}
 
 
 @dataclass(slots=True)
@@ -72,12 +85,14 @@ class Trace:
         self.things: dict[int, Thing] = {}
         self.names: list[Step] = []  # steps that change names, in order
         self.acks: list[tuple[int, str]] = []
+        self._story: list[str] = []
         self.steps = 0
         self.moments: list[int] = []  # steps at which something becomes certain or is promised
         self._ids = itertools.count(1)
+        self._called: dict[int, str] = {}  # thing -> its first name
         self._current: dict[int, int] = {}  # inode -> thing, as of the step being read
         self._tree: dict[int, dict[str, int]] = {}
-        self.top = self._new(is_folder=True)
+        self.top = self._called_so(self._new(is_folder=True), "the folder")
         self._take_start(before, inodes)
         self.start_tree = {folder: dict(names) for folder, names in self._tree.items()}
         self._read(log)
@@ -90,12 +105,16 @@ class Trace:
             self._tree[thing] = {}
         return thing
 
+    def _called_so(self, thing: int, name: str) -> int:
+        self._called[thing] = name
+        return thing
+
     def _take_start(self, before: Image, inodes: dict[int, str]) -> None:
         made: dict[str, int] = {"": self.top}
         for path in sorted(before):
             content = before[path]
             thing = self._new(is_folder=content is None, start=content or b"")
-            made[path] = thing
+            made[path] = self._called_so(thing, path)
             parent, _, name = path.rpartition("/")
             self._tree[made[parent]][name] = thing
         for inode, path in inodes.items():
@@ -135,11 +154,12 @@ class Trace:
                 for line in lines:
                     self.acks.append((number, line.decode()))
                 self.moments.append(number)
+                self._story.append(f"{number} promise {raw.decode().strip()[:60]}")
                 self.steps += 1
                 continue
             if kind in "CD":
                 thing = self._new(is_folder=kind == "D")
-                self._current[inode] = thing
+                self._current[inode] = self._called_so(thing, name.removeprefix(self._root))
                 live[thing] = bytearray()
                 folder, own = self._place(name)
                 self._tree[folder][own] = thing
@@ -154,6 +174,10 @@ class Trace:
                 to_folder, to_name = self._place(new)
                 thing = self._tree[folder].pop(own)
                 self._tree[to_folder][to_name] = thing
+                for one, known in self._called.items():
+                    self._called[one] = known.replace(
+                        old.removeprefix(self._root), new.removeprefix(self._root)
+                    )
                 step = Step(number, kind, thing, 0, b"", folder, own, to_folder, to_name)
                 self._add_name(step, pending_names)
             elif kind == "H":
@@ -198,6 +222,7 @@ class Trace:
                 pending.pop(self._current[inode], None)
                 pending_names.pop(self._current[inode], None)
                 self.moments.append(number)
+            self._story.append(f"{number} {WORDS[kind]} {self._tell(inode, name)} {offset}")
             self.steps += 1
         self.live = live
         self.live_tree = self._tree
@@ -227,6 +252,16 @@ class Trace:
                 settled.append((number, used, bytes(content)))
             thing.settled = settled
 
+    def _tell(self, inode: int, name: str) -> str:
+        """The name of a thing, as of the step being read."""
+        if name:
+            return " to ".join(one.removeprefix(self._root) for one in name.split("\n"))
+        return self._called.get(self._current[inode], "?")
+
+    def story(self, moment: int, count: int = 8) -> list[str]:
+        """The steps before a moment, for people."""
+        return self._story[max(0, moment - count) : moment]
+
     def acknowledged(self, moment: int) -> list[str]:
         """What was promised before this step."""
         return [line for number, line in self.acks if number < moment]
@@ -236,7 +271,7 @@ class Trace:
         return self._collect(self.live_tree, lambda thing: bytes(self.live[thing]))
 
     def image(self, moment: int, chance: random.Random) -> tuple[Image, str]:
-        """One legal state of the disk when the power fails before this step, and how it was chosen."""
+        """One legal state of the disk if the power fails before this step, and how it was chosen."""
         names, how_names = _choose_names(chance)
         keep, how_bytes = _choose_bytes(chance, self, moment)
         tree = self._tree_at(moment, names)
@@ -266,9 +301,7 @@ class Trace:
                 tree.setdefault(step.to_folder, {})[step.to_name] = step.thing
         return tree
 
-    def _content_at(
-        self, number: int, moment: int, keep: abc.Callable[[Step, int], bool]
-    ) -> bytes:
+    def _content_at(self, number: int, moment: int, keep: abc.Callable[[Step, int], bool]) -> bytes:
         thing = self.things[number]
         _, used, start = max(one for one in thing.settled if one[0] < moment)
         content = bytearray(start)
@@ -372,9 +405,7 @@ def _apply(content: bytearray, step: Step) -> None:
         _set_length(content, step.offset, grow_only=step.kind == "E")
 
 
-def _apply_torn(
-    content: bytearray, step: Step, keep: abc.Callable[[Step, int], bool]
-) -> None:
+def _apply_torn(content: bytearray, step: Step, keep: abc.Callable[[Step, int], bool]) -> None:
     end = step.offset + len(step.bytes)
     at = step.offset
     while at < end:

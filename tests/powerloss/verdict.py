@@ -29,6 +29,7 @@ from bloomstore.errors import BloomStoreError, NotAStore, StoreNotFound
 NEGATIVES = 1500
 # What may be wrong with a filter of durability `process` after the machine went down.
 LOST_WITH_THE_MACHINE = ("the machine went down", "went with the machine")
+SYNC_FAILED = "a sync failed"
 NEXT_KEY = "the next day"
 # Every key is asked for in a batch, and one of so many by itself, too.
 SINGLE_STEP = 7
@@ -74,14 +75,14 @@ def promises(lines: abc.Iterable[str]) -> Promises:
     return found
 
 
-def violations(path: Path, promised: Promises, *, any_state: bool = False) -> list[str]:
-    """Everything that is not as promised; `any_state` allows doubt after errors of the disk."""
+def violations(path: Path, promised: Promises, *, after_errors: bool = False) -> list[str]:
+    """Everything that is not as promised; after errors of the disk, syncs may have failed."""
     wrong: list[str] = []
     try:
         _read_before_recovery(path, promised, wrong)
         with bloomstore.open(path) as store:
             _find_keys(store, promised, wrong, "writer")
-            _look_at_states(store, wrong, any_state=any_state)
+            _look_at_states(store, wrong, after_errors=after_errors)
             _look_at_batch(store, promised, wrong)
             _look_at_notes(store, promised, wrong)
             with store.batch():
@@ -94,12 +95,12 @@ def violations(path: Path, promised: Promises, *, any_state: bool = False) -> li
             ]
         with bloomstore.open(path, read_only=True) as store:
             _find_keys(store, promised, wrong, "reader")
-            _look_at_states(store, wrong, any_state=any_state)
+            _look_at_states(store, wrong, after_errors=after_errors)
         for name, keys in promised.copies.items():
             with bloomstore.open(path.parent / name, create=False) as store:
                 _find_keys(store, Promises(keys), wrong, "copy")
                 wrong += [f"copy: {problem}" for problem in store.check()]
-        if any_state:
+        if after_errors:
             _repair(path, promised, wrong)
     except BloomStoreError as error:
         wrong.append(f"{type(error).__name__}: {error}")
@@ -141,13 +142,14 @@ def _find_keys(store: bloomstore.Store, promised: Promises, wrong: list[str], wh
             wrong.append(f"{who}: {name}: {len(missing)} keys lost: {missing[:3]}")
 
 
-def _look_at_states(store: bloomstore.Store, wrong: list[str], *, any_state: bool) -> None:
+def _look_at_states(store: bloomstore.Store, wrong: list[str], *, after_errors: bool) -> None:
     excused: set[str] = set()
     for name in store:
         users = store[name]
         if not users.state.is_sound:
-            excuse = any(reason in str(users.state) for reason in LOST_WITH_THE_MACHINE)
-            if any_state or (users.durability == "process" and excuse):
+            reasons = LOST_WITH_THE_MACHINE if users.durability == "process" else ()
+            reasons += (SYNC_FAILED,) if after_errors else ()
+            if any(reason in str(users.state) for reason in reasons):
                 excused.add(name)
             elif not str(users.state).startswith("fenced"):
                 wrong.append(f"{name}: {users.state}")

@@ -1,7 +1,8 @@
-"""Builds and judges images, many per process: `python worker.py TRACE FOLDER`.
+"""Builds and judges images, many per process: `python worker.py FOLDER`.
 
-In: lines "number moment seed", out: one JSON line each. A worker that dies (a fault of the memory,
-a hang) is itself a violation; whoever started it starts another.
+In: lines "recording number moment seed" (the recording is a file), out: one JSON line each. A
+worker that dies (a fault of the memory, a hang) is itself a violation; whoever started it starts
+another.
 """
 
 from __future__ import annotations
@@ -21,30 +22,32 @@ if __name__ == "__main__":
 from powerloss import program, verdict
 from powerloss.trace import write_folder
 
+BOOT = "the boot after the power cut"
 
-def main(trace_file: Path, folder: Path) -> None:
-    warnings.simplefilter("ignore")
+
+def main(folder: Path) -> None:
+    warnings.simplefilter("ignore")  # stores on tmpfs
     logging.disable(logging.CRITICAL)
-    program.use_boot("the boot after the power cut")
-    recording = pickle.loads(trace_file.read_bytes())
+    program.use_boot(BOOT)
+    known, recorded = "", None
     for line in sys.stdin:
-        number, moment, seed = line.split()
-        image, how = recording.trace.image(int(moment), random.Random(seed))
-        root = folder / number
+        file, number, moment, seed = line.split()
+        if file != known:
+            known, recorded = file, pickle.loads(Path(file).read_bytes())
+        assert recorded is not None
+        image, how = recorded.trace.image(int(moment), random.Random(seed))
+        root = folder / f"image {number}"
         write_folder(image, root)
-        lines = recording.promised_before + recording.trace.acknowledged(int(moment))
+        promised = verdict.promises(recorded.promised(int(moment)))
         try:
             wrong = verdict.violations(
-                root / recording.store,
-                verdict.promises(lines),
-                any_state=recording.any_state,
+                root / recorded.store, promised, after_errors=recorded.after_errors
             )
         except Exception as error:  # noqa: BLE001  whatever it is, it is a violation
             wrong = [f"{type(error).__name__}: {error}"]
-        if not wrong:
-            shutil.rmtree(root)
-        print(json.dumps({"how": how, "wrong": wrong, "promised": len(lines)}), flush=True)
+        shutil.rmtree(root)
+        print(json.dumps({"how": how, "wrong": wrong}), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -1,0 +1,105 @@
+"""What is recorded: every part of the program, with kills, with a disk that refuses, and mutants.
+
+EVERYTHING is the program as it should go; `killed` and `refused` are what may befall it before the
+power fails; MUTANT_PLANS shows each mutant where it does its harm.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+from powerloss.campaign import Plan, Run
+from powerloss.device import Fault
+
+EVERYTHING = Plan(
+    "everything",
+    (
+        Run(("begin", "adds")),
+        Run(("rebuild", "notes", "drop", "backup")),
+        Run(("more",)),
+    ),
+)
+
+# The folders above the store do not exist before either.
+NEW_FOLDERS = Plan("in new folders", (Run(("begin",)),), store="new/folders/store")
+
+# SIGKILL between the renaming of a new catalog and the sync of its folder; others go on.
+KILLED_BEFORE_THE_LAST_SYNC = Plan(
+    "killed while it was made",
+    (
+        Run(("begin",), faults=(Fault("sync", 15, 0),)),
+        Run(("more",)),
+    ),
+)
+
+# A process that died dirty; the next one cannot open its segments, and closes.
+DIRTY_WITHOUT_DESCRIPTORS = Plan(
+    "dirty, no descriptors",
+    (
+        Run(("begin",)),
+        Run(("adds",), crash_at="process add: bits set#3"),
+        Run(("tidy",), faults=(Fault("open", 1, errno.EMFILE, ".seg", from_then_on=True),)),
+    ),
+)
+
+
+def killed(point: str, time: int = 1) -> Plan:
+    """A process is killed at a named step, the next one goes on, then the power fails."""
+    return Plan(
+        f"killed at {point!r}, {time}",
+        (
+            Run(("begin", "adds", "rebuild", "drop"), crash_at=f"{point}#{time}", may_fail=True),
+            Run(("more", "drop")),
+        ),
+    )
+
+
+def refused(fault: Fault) -> Plan:
+    """The disk refuses one call, the same process and the next one go on, then the power fails."""
+    return Plan(
+        f"{fault.call} of {fault.part!r} fails, {fault.n}",
+        (Run(("begin",)), Run(("refuse",), faults=(fault,)), Run(("tidy",))),
+        after_errors=True,
+    )
+
+
+REFUSALS = (
+    Fault("allocate", 1, errno.ENOSPC, ".seg"),
+    Fault("write", 2, errno.ENOSPC, ".seg"),
+    Fault("sync", 1, errno.EIO, ".seg"),
+    Fault("sync", 2, errno.EIO, "segments"),
+    Fault("msync", 2, errno.EIO, ".seg"),
+    Fault("msync", 8, errno.EIO, ".seg"),
+    Fault("sync", 5, errno.EIO, "data.mdb"),
+    Fault("write", 1, errno.ENOSPC, "data.mdb"),
+    Fault("write", 9, errno.EIO, "data.mdb"),
+    Fault("open", 2, errno.EMFILE, ".seg"),
+)
+
+_FAILED_SYNC = refused(Fault("msync", 3, errno.EIO, ".seg"))
+
+MUTANT_PLANS: dict[str, Plan] = {
+    "early ack": Plan("", (Run(("begin", "adds")),)),
+    "no sync at checkpoint": Plan("", (Run(("begin", "adds")),)),
+    "journal deleted first": Plan("", (Run(("begin", "adds")),)),
+    "no directory sync": Plan("", (Run(("begin", "adds")),)),
+    "no file sync": Plan("", (Run(("begin", "adds")),)),
+    "retried sync": _FAILED_SYNC,
+    "no tombstone": Plan("", (Run(("begin",)),)),
+    "no burial": Plan("", (Run(("begin", "drop")),)),
+    "catalog in place": Plan("", (Run(("begin",)),)),
+    "not marked dirty": Plan("", (Run(("begin",)),)),
+}
+
+
+def with_mutant(mutant: str) -> Plan:
+    """The plan that shows this mutant; without a name, the same plan with the real library."""
+    plan = MUTANT_PLANS[mutant]
+    runs = tuple(replace(run, mutant=mutant) for run in plan.runs)
+    return replace(plan, name=mutant, runs=runs)
+
+
+def without_mutant(mutant: str) -> Plan:
+    """The same plan with the library as it is."""
+    return replace(MUTANT_PLANS[mutant], name=f"real library, as for {mutant!r}")

@@ -1,0 +1,31 @@
+"""Every rule of the order is needed: the library with one rule broken is caught by these tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from powerloss.campaign import Judges, record
+from powerloss.mutants import MUTANTS
+from powerloss.plans import MUTANT_PLANS, with_mutant
+from powerloss.scenes import SCENES
+
+IMAGES = 500  # one in twenty shows the shyest of them; the first one that does is enough
+
+
+def test_every_mutant_is_shown_somewhere() -> None:
+    assert sorted(MUTANTS) == sorted([*MUTANT_PLANS, *SCENES])
+
+
+@pytest.mark.parametrize("mutant", MUTANT_PLANS)
+def test_a_power_cut_shows_the_mutant(judges: Judges, mutant: str, tmp_path: Path) -> None:
+    report = judges.judge(record(with_mutant(mutant), tmp_path), IMAGES, 1, enough=1)
+    assert report.violations, f"{report.images} images of {mutant!r} show nothing"
+
+
+@pytest.mark.parametrize("mutant", SCENES)
+def test_running_processes_show_the_mutant(mutant: str, tmp_path: Path) -> None:
+    play, unbroken = SCENES[mutant]
+    assert play(tmp_path / "real", unbroken) == 0
+    assert play(tmp_path / "broken", mutant) > 0
