@@ -46,9 +46,7 @@ AIMED = [
     for number, point in enumerate(crash.POINTS, 1)
     if not point.startswith(("create store", "recovery: words", "recovery: done"))
 ]
-RECOVERY = [
-    number for number, point in enumerate(crash.POINTS, 1) if point.startswith("recovery")
-]
+RECOVERY = [number for number, point in enumerate(crash.POINTS, 1) if point.startswith("recovery")]
 
 
 class Torture:
@@ -111,7 +109,9 @@ class Torture:
         time.sleep(self.chance.random() * 0.03)
         alive = list(self.writers)
         everyone = self.chance.random() < 0.2
-        victims = alive if everyone else self.chance.sample(alive, self.chance.randint(1, len(alive)))
+        victims = (
+            alive if everyone else self.chance.sample(alive, self.chance.randint(1, len(alive)))
+        )
         self._kill_somehow(victims)
         if self.writers:
             self._time_survivors()
@@ -285,7 +285,7 @@ class Torture:
             die_with_parent()
             work()
             status = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001  counted as a violation
             say(self.complaints_in, traceback.format_exc())
         finally:
             os._exit(status)
@@ -319,7 +319,8 @@ class Torture:
         return (
             f"{seconds:4.0f} s: round {self.rounds} of {self.args.rounds},"
             f" kills {sum(self.kills.values())}, keys acknowledged {int(self.ledger.acked.sum())},"
-            f" lost {int(self.ledger.answered[3])}, longest pause {max(self.pauses, default=0):.3f} s"
+            f" lost {int(self.ledger.answered[3])},"
+            f" longest pause {max(self.pauses, default=0):.3f} s"
         )
 
     def table(self, seconds: float) -> str:

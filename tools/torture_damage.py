@@ -100,7 +100,7 @@ def _damage(path: Path, name: str, chance: random.Random) -> str:
     files = sorted(file for file in (path / "segments").glob("*.seg") if file.is_file())
     try:
         return f"{name}: {HOW[name](path, files, chance)}"
-    except (OSError, IndexError, ValueError, BloomStoreError, lmdb.Error) as error:  # what an earlier damage took away
+    except GONE as error:
         return f"{name}: not possible any more, {error}"
 
 
@@ -177,6 +177,8 @@ def _garbage_words(path: Path, files: list[Path], chance: random.Random) -> str:
     return words[:8].hex()
 
 
+# What can go wrong when an earlier damage has taken away what this one wants to damage.
+GONE = (OSError, IndexError, ValueError, BloomStoreError, lmdb.Error)
 HOW = {
     "vector, byte changed": _vector_flip,
     "vector, run zeroed": _vector_zeros,
@@ -204,7 +206,7 @@ def _in_a_process(work: object) -> list[str]:
             lines = work()  # type: ignore[operator]
             os.write(pipe_in, "\n".join(lines).encode()[:60_000])
             status = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001  counted as a violation
             os.write(pipe_in, traceback.format_exc()[-3000:].replace("\n", " | ").encode())
         finally:
             os._exit(status)

@@ -88,9 +88,7 @@ class Ledger:
             places = [(int(run), slot) for run in np.flatnonzero(self.intended[:, slot])]
         else:
             places = self.promised(name)
-        return _joined(
-            keys_of(run, slot, 0, int(self.intended[run, slot])) for run, slot in places
-        )
+        return _joined(keys_of(run, slot, 0, int(self.intended[run, slot])) for run, slot in places)
 
     def extras(self) -> list[str]:
         """Filters of single runs that must exist: created and not being dropped."""

@@ -109,7 +109,9 @@ class Writer:
         return [int(key) for key in keys_of(self._run, slot, first, first + count)]
 
     def _acknowledge(self, slot: int) -> None:
-        os.write(self._acks, b"%d %d %d\n" % (self._run, slot, self._ledger.intended[self._run, slot]))
+        os.write(
+            self._acks, b"%d %d %d\n" % (self._run, slot, self._ledger.intended[self._run, slot])
+        )
 
     def _handle(self, slot: int) -> bloomstore.Filter:
         return self._store[filter_name(self._run, slot)]
@@ -163,7 +165,9 @@ class Writer:
                     raise Violation(f"{self._handle(slot).name}: acknowledged key {key} was new")
 
     def _make_extra(self) -> None:
-        free = [slot for slot in range(FIRST_EXTRA, SLOTS) if not self._ledger.created[self._run, slot]]
+        free = [
+            slot for slot in range(FIRST_EXTRA, SLOTS) if not self._ledger.created[self._run, slot]
+        ]
         if not free or len(self._ledger.extras()) >= EXTRAS:
             return self._drop_extra()
         slot = free[0]
@@ -260,7 +264,9 @@ class Reader:
         latest = np.flatnonzero(self._ledger.acked.any(axis=1))[-12:]
         for run, slot in np.argwhere(self._ledger.acked[latest]):
             run = int(latest[run])
-            self._find(run, int(slot), keys_of(run, int(slot), 0, int(self._ledger.acked[run, slot])))
+            self._find(
+                run, int(slot), keys_of(run, int(slot), 0, int(self._ledger.acked[run, slot]))
+            )
 
     def _find(self, run: int, slot: int, keys: np.ndarray) -> None:
         name = filter_name(run, slot)

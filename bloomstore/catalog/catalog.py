@@ -166,6 +166,16 @@ class CatalogView:
         for key, payload in self._scan("filters"):
             yield rows.unpack_filter(key, payload)
 
+    def sound_filter_rows(self) -> abc.Iterator[FilterRow]:
+        """All filters whose rows can be read."""
+        for name in self.filter_names():
+            try:
+                row = self.filter_row(name)
+            except DamagedRow:
+                continue  # its own handle says so
+            if row is not None:
+                yield row
+
     def stage_rows(self, filter_number: int, chain: int | None = None) -> list[StageRow]:
         """Stages of a filter, or of one of its chains, in order."""
         start = rows.stage_key(filter_number, chain or 0)
@@ -287,8 +297,7 @@ class CatalogChange(CatalogView):
                     rows.unpack_journal(key, rows.unframe("journal", key, bytes(raw)))
                 except DamagedRow:
                     gone.append(int.from_bytes(key, "big"))
-        for sequence in gone:
-            self._delete("journal", _NUMBER.pack(sequence))
+        self.delete_journal(gone)
         return gone
 
     def put_filter(self, row: FilterRow) -> Self:

@@ -86,15 +86,17 @@ class Chain:
         return kernels.find(self.vectors, self.geometries, prints)
 
     def find_in_older(self, prints: Prints) -> NDArray[np.bool_]:
-        """Which keys any stage but the newest certainly has; a damaged stage has none."""
+        """Which keys any stage but the newest certainly has; one in doubt or damaged has none."""
         if self._unverified:
             self._verify(prints)
+        trusted = [stage for stage in self.stages[:-1] if stage.doubt is None]
         older = [
             (segment.vector, geometry)
-            for segment, geometry in self._readable(self.stages[:-1])
+            for segment, geometry in self._readable(trusted)
             if not segment.damaged
         ]
-        return kernels.find([vector for vector, _ in older], [shape for _, shape in older], prints)
+        vectors, geometries = [vector for vector, _ in older], [shape for _, shape in older]
+        return kernels.find(vectors, geometries, prints)
 
     def _verify(self, prints: Prints) -> None:
         """Verifies the blocks that these keys need, and as many more as there are keys."""

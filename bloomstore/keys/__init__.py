@@ -8,7 +8,7 @@ Keys that are equal in Python have equal fingerprints, in every process, version
 Not here: positions (hashing), bits (kernels).
 """
 
-from bloomstore.keys.batches import CHUNK_KEYS, fingerprint_chunks, fingerprints
+from bloomstore.keys.batches import CHUNK_KEYS, fingerprint_chunks, fingerprints, is_column
 from bloomstore.keys.encoding import Key, TagCode, encode
 from bloomstore.keys.sequences import fingerprint
 
@@ -20,4 +20,5 @@ __all__ = [
     "fingerprint",
     "fingerprint_chunks",
     "fingerprints",
+    "is_column",
 ]

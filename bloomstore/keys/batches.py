@@ -103,6 +103,11 @@ def _form(keys: Any) -> tuple[_Reader, _Slicer] | None:
     return None
 
 
+def is_column(keys: object) -> bool:
+    """Whether this is a container of known length whose slices are read without its own code."""
+    return type(keys) is range or _form(keys) is not None
+
+
 def _one_key(keys: object) -> KeyTypeError:
     if keys is None:
         return KeyTypeError("None is not a batch of keys; accepted: an iterable of keys")

@@ -25,7 +25,7 @@ here (mapping.py does that) and nothing that changes is stored here (the catalog
         96     8  vector bytes    length of the vector that follows the header
        104  3988  reserved        0
       4092     4  checksum        crc32c of bytes 0..4091
-      4096   ...  vector, then zeros to a multiple of 4096, then one page of words (see words.py)
+      4096   ...  vector, then zeros to a multiple of 4096, then one page of words (segment.py)
 
 Invariants
   1. A header is written once, before the first bit is set, and is never rewritten.

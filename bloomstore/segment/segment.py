@@ -103,7 +103,10 @@ class Segment:
             found = damaged_blocks(self.header, self.vector, self._checksums, asked)
             if found:
                 log.warning("%s: blocks %s fail their checksums and answer maybe", self.path, found)
-                copy = self._file.private_copy(HEADER_BYTES, len(self.vector))
+                try:
+                    copy = self._file.private_copy(HEADER_BYTES, len(self.vector))
+                except OSError:  # unlinked meanwhile, or no descriptor left
+                    copy = np.array(self.vector)
                 for block in self.damaged.union(found):
                     copy[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
                 self.vector = copy
@@ -123,11 +126,15 @@ class Segment:
 
 
 def make_segment(
-    folder: Path, header: SegmentHeader, vector: NDArray[np.uint8] | None = None
+    folder: Path,
+    header: SegmentHeader,
+    vector: NDArray[np.uint8] | None = None,
+    counts: tuple[int, int] = (0, 0),
 ) -> int:
     """Creates the file, durable and with all its disk space, and returns a descriptor on it.
 
-    Its vector is all zeros unless one is given; then it is written once, from start to end.
+    Its vector is all zeros unless one is given, with its set bits and keys; then it is written
+    once, from start to end.
 
     The descriptor holds an exclusive flock: close it when the catalog has published the file.
     Raises OSError (full disk) and then leaves no file behind.
@@ -142,6 +149,8 @@ def make_segment(
         os.pwrite(descriptor, pack_header(header), 0)
         if vector is not None:
             write_all(descriptor, vector, HEADER_BYTES)
+            words = np.array(counts, dtype=np.uint64).view(np.uint8)
+            write_all(descriptor, words, header.words_offset)
         sync_descriptor(descriptor)
         if vector is not None:
             drop_cached_pages(descriptor)

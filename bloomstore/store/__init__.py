@@ -8,7 +8,8 @@ checkpoint.py  sync, checksums, seal               recovery.py    what a dead ho
 batch.py       one commit for many adds            bulk.py        many keys without a journal
 rebuild.py     a new chain beside the live one
 check.py       everything that is wrong            lock.py        writer lock, words, users
-group.py       one commit for many threads         problem.py     one finding of check
+group.py       one commit for many threads         damage.py      whether bits are as they must be
+problem.py     one finding of check
 folder.py      the directory and its disk          notes.py       bytes for plugins
 backup.py      a consistent copy                   repair.py      what can be mended
 stats.py       numbers for people                  options.py     how a store is opened

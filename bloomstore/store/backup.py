@@ -37,7 +37,7 @@ def _copy(core: Core, target: Folder) -> None:
     target.path.mkdir(mode=0o700, parents=True, exist_ok=True)
     target.segments.mkdir(mode=0o700)
     make_lock_files(target.path)
-    aside = target.path / f"catalog.new.{os.getpid()}"
+    aside = target.path / f"backup.new.{os.getpid()}"  # not what an unfinished store has
     aside.mkdir(mode=0o700)
     sealed: dict[str, int] = {}
     try:

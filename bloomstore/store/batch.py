@@ -136,6 +136,7 @@ class Batches:
 
     def __init__(self) -> None:
         self._mine: ContextVar[Batch | None] = ContextVar("batch", default=None)
+        self._counting = threading.Lock()
         self.open = 0
 
     @property
@@ -149,10 +150,12 @@ class Batches:
         """Opens a batch for this thread or task."""
         batch = Batch()
         token = self._mine.set(batch)
-        self.open += 1
+        with self._counting:
+            self.open += 1
         try:
             yield batch
         finally:
             batch.owner = None
             self._mine.reset(token)
-            self.open -= 1
+            with self._counting:
+                self.open -= 1

@@ -19,6 +19,7 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.filters.chain import Chain, Stage
+from bloomstore.keys import is_column
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store import growth, writer
 from bloomstore.store.core import Core
@@ -31,10 +32,9 @@ LEAST_KEYS = 1 << 20
 
 def is_bulk(view: FilterView, keys: object) -> bool:
     """Whether these keys are worth a file of their own: many, and an eighth of what there is."""
-    try:
-        count = len(keys)  # type: ignore[arg-type]
-    except TypeError:
-        return False  # a generator: its code must not run under the writer lock
+    if not is_column(keys):
+        return False  # a generator, a set: their code must not run under the writer lock
+    count = len(keys)  # type: ignore[arg-type]
     if count < LEAST_KEYS or view.coming is not None or not view.state.is_sound:
         return False
     return 8 * count >= sum(stage.row.spec.capacity for stage in view.live.stages)
@@ -103,15 +103,15 @@ class _Target:
     def publish(self, chain: Chain) -> Chain:
         """Writes the vector as a new file, and gives the chain with it."""
         core = self._core
+        old = chain.newest.segment
+        if old is not None:  # whatever was added meanwhile, by code that ran inside, is there too
+            np.bitwise_or(self._vector, old.vector, out=self._vector)
+            self._set_bits = kernels.count_bits(self._vector)
         with core.catalog.read() as view:
             entries = [entry for entry in view.journal() if entry.number == self._stage.number]
         known = self._stage.with_counts(self._set_bits, self._keys)
         fresh = growth.replace_segment(core, known, self._vector, entries)
         crash_point("bulk load: stage published")
         stage = core.stage(fresh)
-        if stage.segment is not None:  # a filter of durability `process` counts here
-            stage.segment.words[WORD_SET_BITS] = self._set_bits
-            stage.segment.words[WORD_KEYS] = self._keys
-        core.counts[fresh.number] = (self._set_bits, self._keys)
         growth.bury(core)
         return Chain([*chain.stages[:-1], stage])

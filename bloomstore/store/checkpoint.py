@@ -31,7 +31,7 @@ JOURNAL_BYTES = 8 << 20
 
 
 def if_due(core: Core, stage: StageRow) -> None:
-    """Checkpoints a store whose journal has grown long, after the add was acknowledged."""
+    """Checkpoints a store whose journal has grown long; the keys that came last are durable."""
     limit = max(JOURNAL_BYTES, stage.spec.geometry.vector_bytes // 4)
     with core.catalog.read() as view:
         due = view.journal_bytes() > limit
@@ -43,15 +43,18 @@ def every_filter(core: Core) -> None:
     """Checkpoints every stage that changed since its last checkpoint."""
     core.catalog.forget_dead_readers()
     with core.catalog.read() as view:
-        filters = [(row, view.stage_rows(row.number)) for row in view.filter_rows()]
+        filters = [(row, view.stage_rows(row.number)) for row in view.sound_filter_rows()]
         journal = _by_segment(view.journal())
     for row, stages in filters:
         is_dirty = row.dirty_boot is not None
-        written = [
-            _one_stage(core, stage, journal.get(stage.number, []), is_dirty=is_dirty)
-            for stage in stages
-            if not stage.sealed and (is_dirty or stage.number in journal)
-        ]
+        newest = {stage.chain: stage.stage for stage in stages}
+        written = []
+        for stage in stages:
+            is_left = stage.stage != newest[stage.chain]  # a crash came before its seal
+            if not stage.sealed and (is_dirty or is_left or stage.number in journal):
+                entries = journal.get(stage.number, [])
+                done = _one_stage(core, stage, entries, is_dirty=is_dirty, sealed=is_left)
+                written.append(done)
         if is_dirty and all(written):
             with core.catalog.write() as change:
                 change.update_filter(row.name, dirty_boot=None)

@@ -1,7 +1,7 @@
 """What all parts of an open store share: folder, catalog, lock, mapped segments.
 
 A core belongs to one process: a forked child makes its own. Handles and writers reach everything
-through it; it does nothing by itself but open and close.
+through it. Mapping a stage includes the question whether it can be trusted.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore import kernels
 from bloomstore.catalog.catalog import Catalog, CatalogChange, CatalogView
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.crash import crash_point
-from bloomstore.errors import BloomStoreError, StoreFailed
+from bloomstore.errors import BloomStoreError, StoreFailed, StoreLocked
 from bloomstore.filters.chain import Chain, Stage
-from bloomstore.segment.blocks import damaged_blocks, touched_blocks
 from bloomstore.segment.segment import Segment, open_segment
+from bloomstore.store.damage import examine
 from bloomstore.store.folder import Folder, boot_id
 from bloomstore.store.lock import GENERATION, Users, WriterLock
 from bloomstore.store.options import StoreOptions
@@ -34,6 +33,10 @@ log = logging.getLogger("bloomstore")
 VERIFIED_BYTES = 64 << 20
 # How the reason of a stage begins that a failed sync has poisoned; `repair` can write it again.
 SYNC_FAILED = "a sync failed"
+# Likewise when recovery could not map the segment to apply its journal rows.
+UNAPPLIED = "its journal rows could not be applied"
+# Likewise for blocks that fail their checksums; `repair` sets them to ones.
+DAMAGED_BLOCKS = "damaged blocks"
 
 
 class Core:
@@ -60,19 +63,17 @@ class Core:
             raise
         self.words = self.lock.words
         self._segments: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
-        # Counts of stages as this process last knew them, true while the word `applied` is
-        # `counts_sequence`; only the holder of the writer lock looks at them.
+        # Counts of stages as this process last knew them, true while the words `applied` and
+        # `generation` are `counts_moment`; only the holder of the writer lock looks at them.
         self.counts: dict[int, tuple[int, int]] = {}
-        self.counts_sequence = -1
+        self.counts_moment: tuple[int, int] | None = None
         # In which tenure of the lock dead holders' work was finished, and filters marked dirty.
         self.finished_tenure = -1
         self.dirty_tenure: dict[int, int] = {}
         # Why no answer of this store can be certain, whatever its files say.
         self.doubt: str | None = None
-        # Whether this process verifies active stages (the first one to open the store does), and
-        # what it found, by segment number.
-        self.verifies_active = False
-        self._active_damage: dict[int, list[int]] = {}
+        # Active segments that this process has examined and found sound.
+        self._sound: set[int] = set()
         self._names: dict[int, str] = {}
 
     @contextlib.contextmanager
@@ -109,6 +110,13 @@ class Core:
             raise StoreFailed(f"block checksums of segment {row.number} are missing")
         return checksums
 
+    def mapped(self, row: StageRow) -> Segment | None:
+        """The segment of an active stage for writing, trusted or not; None if it cannot be had."""
+        try:
+            return self.segment(row, writable=not row.sealed)
+        except (BloomStoreError, OSError):
+            return None
+
     def stage(self, row: StageRow) -> Stage:
         """A living stage; one that cannot be mapped or was poisoned carries its doubt."""
         writable = not (self.options.read_only or row.sealed)
@@ -120,9 +128,9 @@ class Core:
             return Stage(row, None, f"stage {row.stage}: {error}")
         if row.poisoned is not None:
             return Stage(row, segment, f"stage {row.stage}: {row.poisoned}")
-        damaged = [] if row.sealed else self.damage_of(row, segment)
+        damaged = () if row.sealed else self.damaged_blocks(row, segment)
         if damaged:
-            return Stage(row, segment, f"stage {row.stage}: damaged blocks {damaged}")
+            return Stage(row, segment, f"stage {row.stage}: {DAMAGED_BLOCKS} {list(damaged)}")
         return Stage(row, segment)
 
     def chain(self, rows: list[StageRow]) -> Chain:
@@ -135,79 +143,39 @@ class Core:
                 break
         return Chain(stages)
 
-    def damage_of(self, row: StageRow, segment: Segment) -> list[int]:
-        """Damaged blocks of an active stage, looked at once by the first process to open the store.
+    def damaged_blocks(self, row: StageRow, segment: Segment) -> tuple[int, ...]:
+        """Damaged blocks of an active stage; each process looks once, at its first use.
 
         Vectors beyond 64 MB are left to `check`. What looks damaged is looked at again under the
-        writer lock before every process is told.
+        writer lock, and then every process is told.
         """
-        known = self._active_damage.get(row.number)
-        if known is not None:
-            return known
-        if not self.verifies_active or row.spec.geometry.vector_bytes > VERIFIED_BYTES:
-            return []
-        damaged = self._look_for_damage(row, segment)
-        if damaged and not self.options.read_only:
-            with self.lock.hold():
-                damaged = self._look_for_damage(row, segment)
-                if damaged:
-                    self.poison(row, f"damaged blocks {damaged}")
-        if damaged:
-            log.warning("%s: blocks %s fail their checksums", segment.path, damaged)
-        if damaged is not None:
-            self._active_damage[row.number] = damaged
-        return damaged or []
-
-    def _look_for_damage(self, row: StageRow, segment: Segment) -> list[int] | None:
-        """Damaged blocks, or None when it cannot be said: dirty, not recovered, or changing.
-
-        Blocks that did not change since the last checkpoint have checksums. The others must at
-        least not change the number of set bits, which the journal knows exactly: an odd number of
-        flips, or a zeroed run, shows.
-        """
-        before = self._moment(row)
-        _, dirty, current = before
-        if dirty is not None or current is None or current.sealed:
-            return None
-        with self.catalog.read() as view:
-            entries = [entry for entry in view.journal() if entry.number == row.number]
-            checksums = view.checksums(row.number, segment.header.blocks)
-        geometry = row.spec.geometry
-        is_applied = all(
-            kernels.find([segment.vector], [geometry], entry.prints).all() for entry in entries
-        )
-        if not is_applied:
-            return None
-        if checksums is None:  # every stage has them from its first day
-            return list(range(segment.header.blocks))
-        touched = touched_blocks(geometry, [entry.prints for entry in entries])
-        asked = [block for block in range(segment.header.blocks) if block not in touched]
-        damaged = damaged_blocks(segment.header, segment.vector, checksums, asked)
-        expected = entries[-1].set_bits if entries else current.set_bits
-        if not damaged and kernels.count_bits(segment.vector) != expected:
-            damaged = sorted(touched) or asked
-        return damaged if self._moment(row) == before else None
-
-    def _moment(self, row: StageRow) -> tuple[int, str | None, StageRow | None]:
-        """Changes whenever somebody changes a bit of this stage."""
-        with self.catalog.read() as view:
-            sequence = view.counters().sequence
-            owner = self.owner(view, row.filter_number)
-            current = view.stage_row(row.filter_number, row.chain, row.stage)
-        return sequence, None if owner is None else owner.dirty_boot, current
+        if row.number in self._sound or row.spec.geometry.vector_bytes > VERIFIED_BYTES:
+            return ()
+        found = examine(self, row, segment)
+        if found is None or not (found.blocks or found.unapplied):
+            if found is not None:
+                self._sound.add(row.number)
+            return ()
+        if found.blocks and not self.options.read_only and self.doubt is None:
+            with contextlib.suppress(StoreLocked), self.lock.hold():
+                found = examine(self, row, segment)
+                if found is not None and found.blocks:
+                    log.warning("%s: blocks %s are damaged", segment.path, found.blocks)
+                    self.poison(row, f"{DAMAGED_BLOCKS} {list(found.blocks)}")
+        return found.blocks if found is not None else ()
 
     def owner(self, view: CatalogView, number: int) -> FilterRow | None:
         """The filter with this number. Names are remembered: reading all rows takes long."""
         found = view.filter_row(self._names[number]) if number in self._names else None
         if found is None or found.number != number:
-            self._names = {row.number: row.name for row in view.filter_rows()}
+            self._names = {row.number: row.name for row in view.sound_filter_rows()}
             found = view.filter_row(self._names[number]) if number in self._names else None
         return found
 
     def forget(self, number: int) -> None:
         """What was known of a segment is not true any more."""
         self._segments.pop(number, None)
-        self._active_damage.pop(number, None)
+        self._sound.discard(number)
         self.counts.pop(number, None)
 
     def poison(self, row: StageRow, reason: str) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
 from bloomstore.filters.estimate import Estimate
-from bloomstore.kernels import NEVER, OneKey
+from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks
 from bloomstore.spec.families import FilterSpec
 from bloomstore.store import bulk
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from bloomstore.store.store import Store
 
 log = logging.getLogger("bloomstore")
-
-# Chunks of a large batch: enough for one commit to be a small part of the cost.
-CHUNK_KEYS = 65536
 
 
 class Filter(OneKey):
@@ -86,7 +83,7 @@ class Filter(OneKey):
         series.
         """
         self._current()
-        chunks = fingerprint_chunks(keys, self._seed, CHUNK_KEYS)
+        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
         found = [self._find(prints) for prints in chunks]
         return np.concatenate(found) if found else np.zeros(0, np.bool_)
 
@@ -94,10 +91,10 @@ class Filter(OneKey):
         """Adds keys and returns how many the filter did not report before.
 
         Takes what may_contain_many takes. Large inputs are added in chunks, each durable by
-        itself: when an error ends the call, keys of earlier chunks stay added.
+        itself: when an error ends the call, keys of earlier chunks may stay added.
         """
         view = self._current()
-        chunks = fingerprint_chunks(keys, self._seed, CHUNK_KEYS)
+        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
         if self._store.batches.mine is None and bulk.is_bulk(view, keys):
             with self._store.changing("a bulk load") as core:
                 view = self._current()
@@ -237,7 +234,8 @@ class Filter(OneKey):
         """
         view = self._view
         self._fast_generation = NEVER
-        if view.state.is_sound and view.live.is_verified and not self._store.batches.open:
+        may = view.state.is_sound and view.live.is_verified and not self._store.batches.open
+        if may and self._store.has(self._core):
             self._point(self._core, view)
             self._fast_generation = view.generation
 

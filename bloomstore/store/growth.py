@@ -1,4 +1,4 @@
-"""New files: tombstone, file, publication, generation. And the end of a stage: its seal.
+"""New files: tombstone, file, publication, generation; and the end of files.
 
 Order of every new file (a crash between any two steps leaves nothing that is not either a stage
 or named by a tombstone):
@@ -96,7 +96,8 @@ def _new_file(
         change.put_tombstone(stage_row.number, header.file_name, "unfinished")
     crash_point("new file: tombstone committed")
     try:
-        descriptor = make_segment(core.folder.segments, header, vector)
+        counts = stage_row.set_bits, stage_row.keys
+        descriptor = make_segment(core.folder.segments, header, vector, counts)
     except OSError as error:
         with core.catalog.write() as change:
             change.delete_tombstone(stage_row.number)
@@ -146,7 +147,7 @@ def bury(core: Core) -> None:
 
 def _unlink(core: Core, name: str) -> bool:
     if "/" in name or not name.endswith(".seg"):
-        return False  # only a damaged or hostile row says so; `check` reports it
+        return False  # only a damaged or hostile row says so
     path = core.folder.segments / name
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -160,25 +160,28 @@ class WriterLock:
 
     def _keep(self) -> None:
         """Leaves the flock taken; a thread gives it back when it is wanted, or idle."""
-        if self._watcher is None or not self._watcher.is_alive():
+        if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             try:
                 self._watcher.start()
             except RuntimeError:  # no more threads, or the interpreter is ending
+                self._watcher = None
                 self._release_file()
                 return
         self.keeper.is_free = True
 
     def _watch(self) -> None:
         looks, adds = 0, -1
-        while self._has_file:
+        while True:
             time.sleep(_LOOK)
             looks = looks + 1 if self.keeper.adds == adds else 0
             adds = self.keeper.adds
-            if self.words[WANTED] or looks >= _IDLE_LOOKS:
-                with self._threads:
-                    if self.keeper.is_free and self._has_file:
-                        self.let_go()
+            with self._threads:
+                if self.keeper.is_free and (self.words[WANTED] or looks >= _IDLE_LOOKS):
+                    self.let_go()
+                if not self._has_file:
+                    self._watcher = None
+                    return
 
     def let_go(self) -> None:
         """Gives back a flock that is only kept. Called with the threads locked out."""
@@ -200,6 +203,7 @@ class WriterLock:
         self._threads = threading.RLock()
         self.keeper.is_free = False
         self._has_file = False
+        self._watcher = None
         os.close(self._descriptor)
         self._descriptor = -1
 

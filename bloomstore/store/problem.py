@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and where. `filter` is None for what belongs to the store as a whole."""
+    """What is wrong, and where. `filter_name` is None for what belongs to the store as a whole."""
 
     path: Path
     offset: int

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from bloomstore.catalog.catalog import CatalogChange
 from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.keys import Key, fingerprint_chunks
 from bloomstore.spec.families import FilterSpec, resolved
 from bloomstore.store import growth, writer
@@ -24,8 +25,6 @@ from bloomstore.store.view import FilterView, load_view
 
 if TYPE_CHECKING:
     from bloomstore.store.store import Store
-
-CHUNK_KEYS = 65536
 
 
 class Rebuild:
@@ -42,7 +41,7 @@ class Rebuild:
     def add_many(self, keys: abc.Iterable[Key]) -> int:
         """Adds keys of the source to the coming chain; returns how many were new to it."""
         added = 0
-        for prints in fingerprint_chunks(keys, self._seed, CHUNK_KEYS):
+        for prints in fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL):
             with self._store.changing("a rebuild") as core:
                 view = self._view(core)
                 assert view.coming is not None

@@ -21,7 +21,7 @@ from bloomstore.crash import crash_point
 from bloomstore.filters.accuracy import distinct_keys
 from bloomstore.segment.header import segment_number
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
-from bloomstore.store.core import Core
+from bloomstore.store.core import UNAPPLIED, Core
 from bloomstore.store.lock import APPLIED, APPLYING, BOOT, GENERATION
 
 
@@ -52,9 +52,7 @@ def finish(core: Core) -> None:
     if behind:
         replay(core, rows)
         core.words[APPLIED] = counters.sequence
-    if core.words[APPLYING]:
-        _recount(core, core.words[APPLYING])
-        core.words[APPLYING] = 0
+    _finish_counting(core)
 
 
 def recover(core: Core) -> None:
@@ -62,14 +60,12 @@ def recover(core: Core) -> None:
     with core.catalog.read() as view:
         counters = view.counters()
         rows = list(view.journal())
-        lost = [row for row in view.filter_rows() if row.dirty_boot not in (None, core.boot)]
+        lost = [row for row in view.sound_filter_rows() if row.dirty_boot not in (None, core.boot)]
     core.words[GENERATION] = counters.generation
     crash_point("recovery: words set")
     replay(core, rows)
     core.words[APPLIED] = counters.sequence
-    if core.words[APPLYING]:
-        _recount(core, core.words[APPLYING])
-        core.words[APPLYING] = 0
+    _finish_counting(core)
     for row in lost:
         _doubt_lost_keys(core, row)
     core.words[BOOT] = core.boot_word
@@ -77,25 +73,33 @@ def recover(core: Core) -> None:
 
 
 def replay(core: Core, rows: abc.Iterable[JournalRow]) -> None:
-    """Sets all bits of these rows, unconditionally. Stages that are gone or damaged are passed."""
+    """Sets all bits of these rows, unconditionally; a stage that cannot be mapped is poisoned."""
     for row in rows:
         with core.catalog.read() as view:
             stage_row = view.stage_row(row.filter_number, row.chain, row.stage)
         if stage_row is None or stage_row.number != row.number or stage_row.sealed:
             continue
-        segment = core.stage(stage_row).segment
+        segment = core.mapped(stage_row)
         if segment is not None:
             kernels.apply(segment.vector, stage_row.spec.geometry, row.prints)
             crash_point("recovery: row applied")
+        elif stage_row.poisoned is None:
+            core.poison(stage_row, UNAPPLIED)
+
+
+def _finish_counting(core: Core) -> None:
+    if core.words[APPLYING]:
+        _recount(core, core.words[APPLYING])
+        core.words[APPLYING] = 0
 
 
 def _recount(core: Core, number: int) -> None:
     """A `process` add died between its bits and its counts: count the bits, and guess the keys."""
     with core.catalog.read() as view:
-        for row in view.filter_rows():
+        for row in view.sound_filter_rows():
             for stage_row in view.stage_rows(row.number):
                 if stage_row.number == number and not stage_row.sealed:
-                    segment = core.stage(stage_row).segment
+                    segment = core.mapped(stage_row)
                     if segment is not None:
                         set_bits = kernels.count_bits(segment.vector)
                         keys = distinct_keys([(stage_row.spec.geometry, set_bits)]).high

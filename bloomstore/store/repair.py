@@ -21,16 +21,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bloomstore import kernels
+from bloomstore.catalog.catalog import CatalogChange
 from bloomstore.catalog.rows import FilterRow, StageRow
-from bloomstore.errors import BloomStoreError, DamagedRow
-from bloomstore.segment.blocks import block_checksums, damaged_blocks, touched_blocks
+from bloomstore.errors import BloomStoreError, DamagedRow, StoreFailed
+from bloomstore.segment.blocks import block_checksums
 from bloomstore.segment.header import BLOCK_BYTES, segment_number
 from bloomstore.segment.segment import Segment, open_segment
 from bloomstore.store import growth, recovery
-from bloomstore.store.core import SYNC_FAILED, Core
+from bloomstore.store.core import DAMAGED_BLOCKS, SYNC_FAILED, UNAPPLIED, Core
+from bloomstore.store.damage import examine
 
-# How the reason of a stage begins that was poisoned for damaged blocks.
-_BLOCKS = "damaged blocks"
 _ROLLED_BACK = "the catalog was rolled back and may miss keys"
 _JOURNAL_LOST = "a journal row was damaged and may have held keys"
 
@@ -50,8 +50,8 @@ def repair_store(core: Core) -> abc.Iterator[Repair]:
     """Mends one thing after the other, yielding what was done."""
     with core.lock.hold():
         yield from _mend_catalog(core)
-        core.doubt = None
         recovery.recover(core)
+        core.doubt = None
         with core.catalog.read() as view:
             names = view.filter_names()
         for name in names:
@@ -59,105 +59,102 @@ def repair_store(core: Core) -> abc.Iterator[Repair]:
                 with core.catalog.read() as view:
                     row = view.filter_row(name)
                     stages = [] if row is None else view.stage_rows(row.number)
+                assert row is not None
+                for stage in stages:
+                    yield from _mend_stage(core, row, stage)
             except DamagedRow as error:
                 yield Repair(f"filter {name!r}: {error}", needs_rebuild=True)
-                continue
-            assert row is not None
-            for stage in stages:
-                yield from _mend_stage(core, row, stage)
         growth.bury(core)
 
 
 def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
+    """In one commit each: what is taken away, and the mark that keys may be missing."""
     highest = max((segment_number(path.name) for path in core.folder.segments.iterdir()), default=0)
-    with core.catalog.read() as view:
-        is_behind = highest >= view.counters().next_number
-    if is_behind:
-        with core.change() as change:
+    with core.change() as change:
+        is_behind = highest >= change.counters().next_number
+        if is_behind:
             change.raise_next_number(highest + 1)
-        _mark_all(core, _ROLLED_BACK)
+            _mark_all(change, _ROLLED_BACK)
+    if is_behind:
         yield Repair(f"catalog: numbers go on from {highest + 1}, every filter is in doubt")
     with core.change() as change:
         gone = change.delete_damaged_journal()
+        if gone:
+            _mark_all(change, _JOURNAL_LOST)
     if gone:
-        _mark_all(core, _JOURNAL_LOST)
         yield Repair(f"journal: damaged rows {gone} deleted, filters with a journal are in doubt")
 
 
-def _mark_all(core: Core, reason: str) -> None:
-    with core.change() as change:
-        for name in change.filter_names():
+def _mark_all(change: CatalogChange, reason: str) -> None:
+    for row in list(change.sound_filter_rows()):
+        if reason != _ROLLED_BACK and row.durability != "commit":
+            continue
+        for chain in (row.live_chain, row.coming_chain):
             try:
-                row = change.filter_row(name)
-                if row is not None and (reason == _ROLLED_BACK or row.durability == "commit"):
-                    for chain in (row.live_chain, row.coming_chain):
-                        stages = [] if chain is None else change.stage_rows(row.number, chain)
-                        for stage in stages[-1:]:
-                            change.update_stage(stage, poisoned=reason)
+                stages = [] if chain is None else change.stage_rows(row.number, chain)
             except DamagedRow:
                 continue  # it is in doubt already
-        change.raise_generation()
+            for stage in stages[-1:]:
+                change.update_stage(stage, poisoned=reason)
+    change.raise_generation()
 
 
 def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Repair]:
     header = stage.header(core.store_id)
-    path = core.folder.segments / header.file_name
     where = f"filter {row.name!r}, stage {stage.stage}"
     try:
+        path = core.folder.segments / header.file_name
         segment = open_segment(path, header, writable=True)
-    except (BloomStoreError, OSError) as error:
+    except OSError as error:
+        yield Repair(f"{where}: {error.strerror}: {error.filename}", needs_rebuild=True)
+        return
+    except BloomStoreError as error:
         yield Repair(f"{where}: {error}", needs_rebuild=True)
         return
-    if stage.poisoned is not None and stage.poisoned.startswith(SYNC_FAILED):
+    poisoned = stage.poisoned or ""
+    if poisoned.startswith((SYNC_FAILED, UNAPPLIED)) and row.durability == "commit":
         fresh = _write_again(core, stage, segment)
         yield Repair(f"{where}: written again as {fresh.header(core.store_id).file_name}")
         return
-    if row.dirty_boot is not None:
-        yield Repair(f"{where}: changing just now, not looked at")
-        return
-    with core.catalog.read() as view:
-        entries = [entry.prints for entry in view.journal() if entry.number == stage.number]
-        try:
-            checksums = view.checksums(stage.number, header.blocks)
-        except DamagedRow:
-            checksums = None
-    if checksums is None:
-        if kernels.count_bits(segment.vector) != stage.set_bits or entries:
-            yield Repair(f"{where}: its block checksums are lost", needs_rebuild=True)
-            return
-        bad: list[int] = []
+    found = examine(core, stage, segment)
+    if found is not None and found.lacks_checksums and found.set_bits is None:
+        _renew(core, stage, segment)
         yield Repair(f"{where}: block checksums made again")
-    else:
-        touched = touched_blocks(stage.spec.geometry, entries)
-        asked = [block for block in range(header.blocks) if block not in touched]
-        bad = damaged_blocks(header, segment.vector, checksums, asked)
-        if not bad and (stage.poisoned or "").startswith(_BLOCKS):
-            bad = sorted(touched) or asked
-    if bad or checksums is None:
-        _saturate(core, stage, segment, bad)
-    if bad:
-        yield Repair(f"{where}: blocks {bad} set to ones, they answer maybe")
-    if stage.poisoned is not None and not stage.poisoned.startswith(_BLOCKS):
-        yield Repair(f"{where}: {stage.poisoned}", needs_rebuild=True)
+    elif found is not None and found.blocks:
+        for block in found.blocks:
+            segment.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
+        _renew(core, stage, segment)
+        yield Repair(f"{where}: blocks {list(found.blocks)} set to ones, they answer maybe")
+    elif poisoned.startswith(DAMAGED_BLOCKS):
+        _renew(core, stage, segment)
+        yield Repair(f"{where}: its blocks are sound again")
+    if poisoned and not poisoned.startswith(DAMAGED_BLOCKS):
+        yield Repair(f"{where}: {poisoned}", needs_rebuild=True)
 
 
-def _saturate(core: Core, stage: StageRow, segment: Segment, blocks: list[int]) -> None:
-    """Sets blocks to ones, durably, with their checksums and counts."""
-    for block in blocks:
-        segment.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
-    segment.sync()
+def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
+    """Makes the bits of a stage durable, with new checksums and counts; its rows are in them."""
+    with core.catalog.read() as view:
+        entries = [entry for entry in view.journal() if entry.number == stage.number]
+    for entry in entries:
+        kernels.apply(segment.vector, stage.spec.geometry, entry.prints)
+    try:
+        segment.sync()
+    except OSError as error:
+        core.poison(stage, f"{SYNC_FAILED}: {error.strerror}")
+        raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
     checksums = block_checksums(segment.header, segment.vector, range(segment.header.blocks))
-    is_about_blocks = (stage.poisoned or "").startswith(_BLOCKS)
+    last = entries[-1] if entries else stage
+    is_about_blocks = (stage.poisoned or "").startswith(DAMAGED_BLOCKS)
     with core.change() as change:
         change.put_checksums(stage.number, checksums)
         change.update_stage(
             stage,
             set_bits=kernels.count_bits(segment.vector),
+            keys=last.keys,
             poisoned=None if is_about_blocks else stage.poisoned,
         )
-        change.delete_journal(
-            [entry.sequence for entry in change.journal() if entry.number == stage.number]
-        )
+        change.delete_journal([entry.sequence for entry in entries])
         change.raise_generation()
     core.forget(stage.number)
 

@@ -68,7 +68,7 @@ class Store:
         self.path = folder.path
         self.options = options
         self.users = 1  # how many `open` calls share this object
-        # Protects which view each handle asks and whether it may ask fast; innermost of all locks.
+        # Protects which view each handle asks and whether it may ask fast.
         self.views = threading.RLock()
         self.batches = Batches()
         self.group = Group()
@@ -146,7 +146,9 @@ class Store:
                 return known
         found = Filter(self, load_view(core, name))
         with self.views:
-            return self._filters.setdefault(name, found)
+            handle = self._filters.setdefault(name, found)
+            handle._resume()  # a batch may have begun before the handle could be paused
+            return handle
 
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
@@ -167,11 +169,14 @@ class Store:
         _check_name(name)
         with self.changing("drop") as core:
             with core.change() as change:
-                row = change.filter_row(name)
-                if row is None:
-                    raise FilterNotFound(name)
-                for chain in {stage.chain for stage in change.stage_rows(row.number)}:
-                    rebuild.bury_chain(change, core, row.number, chain)
+                try:
+                    row = change.filter_row(name)
+                    if row is None:
+                        raise FilterNotFound(name)
+                    for chain in {stage.chain for stage in change.stage_rows(row.number)}:
+                        rebuild.bury_chain(change, core, row.number, chain)
+                except DamagedRow:
+                    pass  # its files stay, unknown to anybody, and `check` names them
                 change.delete_filter(name)
                 change.raise_generation()
             growth.bury(core)
@@ -260,11 +265,15 @@ class Store:
             return
         with core.catalog.read() as view:
             if not view.journal_rows() and all(
-                row.dirty_boot is None for row in view.filter_rows()
+                row.dirty_boot is None for row in view.sound_filter_rows()
             ):
                 return
         with contextlib.suppress(StoreLocked), writer.writing(core):
             checkpoint.every_filter(core)
+
+    def has(self, core: Core) -> bool:
+        """Whether these are the open files of this store still."""
+        return self._core is core
 
     def require_writable(self) -> None:
         """Raises StoreClosed or StoreReadOnly."""
@@ -286,7 +295,7 @@ class Store:
         for part in parts:
             with writer.writing(core):
                 with core.catalog.read() as view:
-                    names = {row.number: row.name for row in view.filter_rows()}
+                    names = {row.number: row.name for row in view.sound_filter_rows()}
                 missing = [number for number in part if number not in names]
                 if missing:
                     raise FilterNotFound(f"number {missing[0]}, dropped during the batch")
@@ -362,7 +371,6 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
     try:
         alone = core.users.is_alone()
         core.doubt = recovery.rollback(core)
-        core.verifies_active = alone
         if not options.read_only and core.doubt is None:
             with core.lock.hold():
                 _recover(core, completely=alone or core.words[BOOT] != core.boot_word)

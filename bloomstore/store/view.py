@@ -13,6 +13,7 @@ from bloomstore.catalog.catalog import CatalogView
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain
+from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store.core import Core
 from bloomstore.store.lock import GENERATION
 
@@ -128,7 +129,11 @@ def _with_hints(core: Core, stage: StageRow) -> StageRow:
     if stage.sealed:
         return stage
     segment = core.stage(stage).segment
-    return stage if segment is None else stage.with_counts(segment.words[0], segment.words[1])
+    return (
+        stage
+        if segment is None
+        else stage.with_counts(segment.words[WORD_SET_BITS], segment.words[WORD_KEYS])
+    )
 
 
 # Errors of the catalog that make a reader answer "maybe" instead of raising.

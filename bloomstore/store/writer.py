@@ -31,7 +31,7 @@ from bloomstore.filters.chain import Chain, Stage
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
 from bloomstore.store import checkpoint, growth, recovery
 from bloomstore.store.core import Core
-from bloomstore.store.lock import APPLIED, APPLYING
+from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
 from bloomstore.store.view import FilterView
 
 Prints = NDArray[np.uint64]
@@ -168,7 +168,7 @@ def write(core: Core, parts: abc.Sequence[Part]) -> None:
         core.counts[part.stage.number] = (part.set_bits, part.keys)
     crash_point("add: applied")
     core.words[APPLIED] = sequence
-    core.counts_sequence = sequence
+    core.counts_moment = sequence, core.words[GENERATION]
     crash_point("add: applied word set")
 
 
@@ -194,12 +194,13 @@ def publish_next(core: Core, row: FilterRow, chain: Chain, added: int = 0) -> Ch
 def counts(core: Core, stage: Stage) -> tuple[int, int]:
     """Set bits and keys of a stage of durability `commit`, certain under the writer lock."""
     number = stage.row.number
-    if core.counts_sequence != core.words[APPLIED]:  # another process has written
+    moment = core.words[APPLIED], core.words[GENERATION]
+    if core.counts_moment != moment:  # another process has written, or a stage was replaced
         core.counts.clear()
         with core.catalog.read() as view:
             for entry in view.journal():
                 core.counts[entry.number] = (entry.set_bits, entry.keys)
-        core.counts_sequence = core.words[APPLIED]
+        core.counts_moment = moment
     if number not in core.counts:
         with core.catalog.read() as view:
             known = view.stage_row(stage.row.filter_number, stage.row.chain, stage.row.stage)

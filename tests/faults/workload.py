@@ -77,7 +77,7 @@ def main() -> None:
         add_rounds(store, 0, 6)
         rebuild(store)
         bulk.LEAST_KEYS = 1000
-        for name in ("commit", "process"):
+        for name in ("process", "commit"):
             keys = [f"bulk {part}" for part in range(3000)]
             store[name].add_many(keys)
             say({"added": [name, keys]})

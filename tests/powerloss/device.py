@@ -60,9 +60,21 @@ SOURCE = r"""
 #define MAX_MAPS 4096
 #define MAX_RULES 16
 
-struct record { uint8_t kind; uint8_t pad[3]; uint32_t name; uint64_t inode, offset, length, bytes; };
-struct map { char *start; size_t length; uint64_t inode, offset; char *copy; char *path; int shared; };
-struct rule { char call[16], part[64]; int error, n, on, count; };
+struct record {
+    uint8_t kind, pad[3];
+    uint32_t name;
+    uint64_t inode, offset, length, bytes;
+};
+struct map {
+    char *start;
+    size_t length;
+    uint64_t inode, offset;
+    char *copy, *path;
+};
+struct rule {
+    char call[16], part[64];
+    int error, n, on, count;
+};
 
 static char root[PATH_MAX], acks[PATH_MAX];
 static size_t root_length;
@@ -87,7 +99,8 @@ static void put(const void *bytes, size_t length) {
 static void record(char kind, uint64_t inode, uint64_t offset, uint64_t length,
                    const char *name, const void *bytes, size_t count) {
     if (log_fd < 0) return;
-    struct record head = { kind, {0}, name ? (uint32_t)strlen(name) : 0, inode, offset, length, count };
+    uint32_t letters = name ? (uint32_t)strlen(name) : 0;
+    struct record head = { kind, {0}, letters, inode, offset, length, count };
     char *whole = malloc(sizeof head + head.name + count);   /* one write: other processes append */
     memcpy(whole, &head, sizeof head);
     if (head.name) memcpy(whole + sizeof head, name, head.name);
@@ -226,21 +239,50 @@ static void note_open(const char *path, int flags, int fd, uint64_t before) {
     begin(); \
     uint64_t before = inode_at(whole); \
     int fd = -1; \
-    if (!fails("open", whole)) { fd = call; int kept = errno; note_open(whole, flags, fd, before); errno = kept; } \
+    if (!fails("open", whole)) { \
+        fd = call; \
+        int kept = errno; \
+        note_open(whole, flags, fd, before); \
+        errno = kept; \
+    } \
     end(); \
     return fd
 
 #define MODE(flags) \
     mode_t mode = 0; \
-    if ((flags) & (O_CREAT | O_TMPFILE)) { va_list more; va_start(more, flags); mode = va_arg(more, int); va_end(more); }
+    if ((flags) & (O_CREAT | O_TMPFILE)) { \
+        va_list more; \
+        va_start(more, flags); \
+        mode = va_arg(more, int); \
+        va_end(more); \
+    }
 
-int open(const char *path, int flags, ...) { MODE(flags) REAL(open); OPEN(AT_FDCWD, path, flags, real(path, flags, mode)); }
-int open64(const char *path, int flags, ...) { MODE(flags) REAL(open64); OPEN(AT_FDCWD, path, flags, real(path, flags, mode)); }
-int openat(int folder, const char *path, int flags, ...) { MODE(flags) REAL(openat); OPEN(folder, path, flags, real(folder, path, flags, mode)); }
-int openat64(int folder, const char *path, int flags, ...) { MODE(flags) REAL(openat64); OPEN(folder, path, flags, real(folder, path, flags, mode)); }
-int creat(const char *path, mode_t mode) { REAL(creat); OPEN(AT_FDCWD, path, O_CREAT | O_TRUNC | O_WRONLY, real(path, mode)); }
+int open(const char *path, int flags, ...) {
+    MODE(flags)
+    REAL(open);
+    OPEN(AT_FDCWD, path, flags, real(path, flags, mode));
+}
+int open64(const char *path, int flags, ...) {
+    MODE(flags)
+    REAL(open64);
+    OPEN(AT_FDCWD, path, flags, real(path, flags, mode));
+}
+int openat(int folder, const char *path, int flags, ...) {
+    MODE(flags)
+    REAL(openat);
+    OPEN(folder, path, flags, real(folder, path, flags, mode));
+}
+int openat64(int folder, const char *path, int flags, ...) {
+    MODE(flags)
+    REAL(openat64);
+    OPEN(folder, path, flags, real(folder, path, flags, mode));
+}
+int creat(const char *path, mode_t mode) {
+    REAL(creat);
+    OPEN(AT_FDCWD, path, O_CREAT | O_TRUNC | O_WRONLY, real(path, mode));
+}
 
-/* A write that was made: its bytes are in the page cache, and on the device if the descriptor says so. */
+/* A write that was made: in the page cache, and on the device if the descriptor is made so. */
 static void note_write(int fd, uint64_t inode, const void *bytes, ssize_t done, off_t offset) {
     if (done <= 0) return;
     int kept = errno;
@@ -280,8 +322,14 @@ ssize_t write(int fd, const void *bytes, size_t length) {
     }
     WRITE(place(fd, status.st_size), real(fd, bytes, length));
 }
-ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) { REAL(pwrite); WRITE(at, real(fd, bytes, length, at)); }
-ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) { REAL(pwrite64); WRITE(at, real(fd, bytes, length, at)); }
+ssize_t pwrite(int fd, const void *bytes, size_t length, off_t at) {
+    REAL(pwrite);
+    WRITE(at, real(fd, bytes, length, at));
+}
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) {
+    REAL(pwrite64);
+    WRITE(at, real(fd, bytes, length, at));
+}
 
 static char *joined(const struct iovec *parts, int count) {
     size_t length = 0, at = 0;
@@ -309,19 +357,31 @@ static char *joined(const struct iovec *parts, int count) {
     end(); \
     return done
 
-ssize_t writev(int fd, const struct iovec *parts, int count) { REAL(writev); WRITE_PARTS(place(fd, status.st_size), real(fd, parts, count)); }
-ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) { REAL(pwritev); WRITE_PARTS(at, real(fd, parts, count, at)); }
-ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) { REAL(pwritev64); WRITE_PARTS(at, real(fd, parts, count, at)); }
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    REAL(writev);
+    WRITE_PARTS(place(fd, status.st_size), real(fd, parts, count));
+}
+ssize_t pwritev(int fd, const struct iovec *parts, int count, off_t at) {
+    REAL(pwritev);
+    WRITE_PARTS(at, real(fd, parts, count, at));
+}
+ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t at) {
+    REAL(pwritev64);
+    WRITE_PARTS(at, real(fd, parts, count, at));
+}
 
 #define SYNC(call) \
     char path[PATH_MAX]; struct stat status; \
     if (!counts(fd, path, &status)) return call; \
     begin(); \
     int result = 0; \
-    if (fails("sync", path)) { record('X', status.st_ino, 0, 0, NULL, NULL, 0); result = -1; } \
-    else { \
+    if (fails("sync", path)) { \
+        record('X', status.st_ino, 0, 0, NULL, NULL, 0); \
+        result = -1; \
+    } else { \
         if (!skip_syncs) result = call; \
-        if (!result) record(S_ISDIR(status.st_mode) ? 'H' : 'F', status.st_ino, 0, 0, NULL, NULL, 0); \
+        char kind = S_ISDIR(status.st_mode) ? 'H' : 'F'; \
+        if (!result) record(kind, status.st_ino, 0, 0, NULL, NULL, 0); \
     } \
     end(); \
     return result
@@ -334,11 +394,15 @@ int msync(void *start, size_t length, int flags) {
     if (!ready) return real(start, length, flags);
     begin();
     struct map *m = NULL;
-    for (int i = map_count - 1; i >= 0 && !m; i--)
-        if ((char *)start >= maps[i].start && (char *)start < maps[i].start + maps[i].length) m = &maps[i];
+    for (int i = map_count - 1; i >= 0 && !m; i--) {
+        char *first = maps[i].start;
+        if ((char *)start >= first && (char *)start < first + maps[i].length) m = &maps[i];
+    }
     int result = 0;
-    if (m && fails("msync", m->path)) { record('X', m->inode, 0, 0, NULL, NULL, 0); result = -1; }
-    else {
+    if (m && fails("msync", m->path)) {
+        record('X', m->inode, 0, 0, NULL, NULL, 0);
+        result = -1;
+    } else {
         if (!m || !skip_syncs) result = real(start, length, flags);
         if (m && !result && (flags & MS_SYNC))
             record('G', m->inode, m->offset + ((char *)start - m->start), length, NULL, NULL, 0);
@@ -352,7 +416,8 @@ int msync(void *start, size_t length, int flags) {
     if (!counts(fd, path, &status)) return call; \
     begin(); \
     int result = -1; \
-    if (!fails("truncate", path) && !(result = call)) record('T', status.st_ino, length, 0, NULL, NULL, 0); \
+    if (!fails("truncate", path) && !(result = call)) \
+        record('T', status.st_ino, length, 0, NULL, NULL, 0); \
     end(); \
     return result
 
@@ -369,10 +434,22 @@ int ftruncate64(int fd, off64_t length) { REAL(ftruncate64); TRUNCATE(real(fd, l
     end(); \
     return result
 
-int posix_fallocate(int fd, off_t at, off_t length) { REAL(posix_fallocate); ALLOCATE(errno, real(fd, at, length)); }
-int posix_fallocate64(int fd, off64_t at, off64_t length) { REAL(posix_fallocate64); ALLOCATE(errno, real(fd, at, length)); }
-int fallocate(int fd, int mode, off_t at, off_t length) { REAL(fallocate); ALLOCATE(-1, real(fd, mode, at, length)); }
-int fallocate64(int fd, int mode, off64_t at, off64_t length) { REAL(fallocate64); ALLOCATE(-1, real(fd, mode, at, length)); }
+int posix_fallocate(int fd, off_t at, off_t length) {
+    REAL(posix_fallocate);
+    ALLOCATE(errno, real(fd, at, length));
+}
+int posix_fallocate64(int fd, off64_t at, off64_t length) {
+    REAL(posix_fallocate64);
+    ALLOCATE(errno, real(fd, at, length));
+}
+int fallocate(int fd, int mode, off_t at, off_t length) {
+    REAL(fallocate);
+    ALLOCATE(-1, real(fd, mode, at, length));
+}
+int fallocate64(int fd, int mode, off64_t at, off64_t length) {
+    REAL(fallocate64);
+    ALLOCATE(-1, real(fd, mode, at, length));
+}
 
 #define NAMES(folder, path, kind, what, call) \
     char whole[PATH_MAX]; \
@@ -387,9 +464,18 @@ int fallocate64(int fd, int mode, off64_t at, off64_t length) { REAL(fallocate64
 
 int unlink(const char *path) { REAL(unlink); NAMES(AT_FDCWD, path, 'U', "unlink", real(path)); }
 int rmdir(const char *path) { REAL(rmdir); NAMES(AT_FDCWD, path, 'U', "unlink", real(path)); }
-int unlinkat(int folder, const char *path, int flags) { REAL(unlinkat); NAMES(folder, path, 'U', "unlink", real(folder, path, flags)); }
-int mkdir(const char *path, mode_t mode) { REAL(mkdir); NAMES(AT_FDCWD, path, 'D', "mkdir", real(path, mode)); }
-int mkdirat(int folder, const char *path, mode_t mode) { REAL(mkdirat); NAMES(folder, path, 'D', "mkdir", real(folder, path, mode)); }
+int unlinkat(int folder, const char *path, int flags) {
+    REAL(unlinkat);
+    NAMES(folder, path, 'U', "unlink", real(folder, path, flags));
+}
+int mkdir(const char *path, mode_t mode) {
+    REAL(mkdir);
+    NAMES(AT_FDCWD, path, 'D', "mkdir", real(path, mode));
+}
+int mkdirat(int folder, const char *path, mode_t mode) {
+    REAL(mkdirat);
+    NAMES(folder, path, 'D', "mkdir", real(folder, path, mode));
+}
 
 #define RENAME(from_folder, from, to_folder, to, call) \
     char old[PATH_MAX], new[PATH_MAX], both[2 * PATH_MAX]; \
@@ -404,9 +490,18 @@ int mkdirat(int folder, const char *path, mode_t mode) { REAL(mkdirat); NAMES(fo
     end(); \
     return result
 
-int rename(const char *from, const char *to) { REAL(rename); RENAME(AT_FDCWD, from, AT_FDCWD, to, real(from, to)); }
-int renameat(int a, const char *from, int b, const char *to) { REAL(renameat); RENAME(a, from, b, to, real(a, from, b, to)); }
-int renameat2(int a, const char *from, int b, const char *to, unsigned flags) { REAL(renameat2); RENAME(a, from, b, to, real(a, from, b, to, flags)); }
+int rename(const char *from, const char *to) {
+    REAL(rename);
+    RENAME(AT_FDCWD, from, AT_FDCWD, to, real(from, to));
+}
+int renameat(int a, const char *from, int b, const char *to) {
+    REAL(renameat);
+    RENAME(a, from, b, to, real(a, from, b, to));
+}
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
+    REAL(renameat2);
+    RENAME(a, from, b, to, real(a, from, b, to, flags));
+}
 
 #define MAP(call) \
     char path[PATH_MAX]; struct stat status; \
@@ -414,15 +509,16 @@ int renameat2(int a, const char *from, int b, const char *to, unsigned flags) { 
     begin(); \
     void *made = MAP_FAILED; \
     if (!fails("mmap", path)) made = call; \
-    if (made != MAP_FAILED && (flags & MAP_SHARED)) note_map(made, length, protection, path, &status, at); \
+    if (made != MAP_FAILED && (flags & MAP_SHARED) && (protection & PROT_WRITE)) \
+        note_map(made, length, path, &status, at); \
     end(); \
     return made
 
-static void note_map(char *start, size_t length, int protection, const char *path, struct stat *status, off_t at) {
-    if (!(protection & PROT_WRITE) || at >= status->st_size) return;
+static void note_map(char *start, size_t length, const char *path, struct stat *status, off_t at) {
+    if (at >= status->st_size) return;
     if (map_count == MAX_MAPS) abort();
     size_t used = (size_t)(status->st_size - at) < length ? (size_t)(status->st_size - at) : length;
-    struct map m = { start, used, status->st_ino, at, NULL, strdup(path), 1 };
+    struct map m = { start, used, status->st_ino, at, NULL, strdup(path) };
     if (log_fd >= 0) {
         m.copy = malloc(used);
         memcpy(m.copy, start, used);
@@ -434,8 +530,14 @@ static void note_map(char *start, size_t length, int protection, const char *pat
     maps[map_count++] = m;
 }
 
-void *mmap(void *where, size_t length, int protection, int flags, int fd, off_t at) { REAL(mmap); MAP(real(where, length, protection, flags, fd, at)); }
-void *mmap64(void *where, size_t length, int protection, int flags, int fd, off64_t at) { REAL(mmap64); MAP(real(where, length, protection, flags, fd, at)); }
+void *mmap(void *where, size_t length, int protection, int flags, int fd, off_t at) {
+    REAL(mmap);
+    MAP(real(where, length, protection, flags, fd, at));
+}
+void *mmap64(void *where, size_t length, int protection, int flags, int fd, off64_t at) {
+    REAL(mmap64);
+    MAP(real(where, length, protection, flags, fd, at));
+}
 
 int munmap(void *start, size_t length) {
     REAL(munmap);
@@ -459,15 +561,16 @@ __attribute__((constructor)) static void start(void) {
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&mutex, &kind);
-    const char *folder = getenv("DEVICE_ROOT"), *log = getenv("DEVICE_LOG"), *faults = getenv("DEVICE_FAULTS");
-    const char *acknowledged = getenv("DEVICE_ACKS");
+    const char *folder = getenv("DEVICE_ROOT"), *log = getenv("DEVICE_LOG");
+    const char *faults = getenv("DEVICE_FAULTS"), *acknowledged = getenv("DEVICE_ACKS");
     if (!folder) return;
     snprintf(root, sizeof root, "%s", folder);
     root_length = strlen(root);
     if (acknowledged) snprintf(acks, sizeof acks, "%s", acknowledged);
     skip_syncs = getenv("DEVICE_SKIP_SYNCS") != NULL;
     if (log) {
-        log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+        log_fd = syscall(SYS_openat, AT_FDCWD, log, flags, 0600);
         order_fd = syscall(SYS_openat, AT_FDCWD, log, O_RDONLY | O_CLOEXEC);
         if (log_fd < 0 || order_fd < 0) abort();
     }

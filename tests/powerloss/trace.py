@@ -271,7 +271,7 @@ class Trace:
         return self._collect(self.live_tree, lambda thing: bytes(self.live[thing]))
 
     def image(self, moment: int, chance: random.Random) -> tuple[Image, str]:
-        """One legal state of the disk if the power fails before this step, and how it was chosen."""
+        """One legal state of the disk if the power fails before this step, and how it was made."""
         names, how_names = _choose_names(chance)
         keep, how_bytes = _choose_bytes(chance, self, moment)
         tree = self._tree_at(moment, names)

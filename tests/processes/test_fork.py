@@ -158,8 +158,9 @@ def test_multiprocessing_with_fork_shares_the_store(path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["exits", "closes", "is killed"])
 def test_the_end_of_a_child_does_not_disturb_its_parent(path: Path, how: str) -> None:
-    with bloomstore.open(path) as store:
-        users = store.create("users", SPEC, durability="process")
+    make_store(path, "process")
+    with open_server(path, seconds=0.2) as other, bloomstore.open(path) as store:
+        users = store["process"]
         users.add("before")
 
         def child(pipe: Connection) -> None:
@@ -171,15 +172,15 @@ def test_the_end_of_a_child_does_not_disturb_its_parent(path: Path, how: str) ->
                 os.kill(os.getpid(), signal.SIGKILL)
 
         with store.core.lock.hold(), Worker(lambda pipe: store.close()) as idle:
-            idle.end()
-            with open_server(path, seconds=0.2) as other:  # the parent still has its lock
-                assert other.ask("add", "users", "x") == "StoreLocked"
+            assert idle.end() == 0
+            assert other.ask("add", "process", "x") == "StoreLocked"  # it is still the parent's
         with Worker(child) as worker:
-            worker.end()
+            assert worker.end() == (-9 if how == "is killed" else 0)
         assert "child" in users
         users.add("after")
         assert "after" in users
-        assert store["users"] is users
+        assert store["process"] is users
+        assert other.ask("end") == "closed"
     assert_sound(path)
 
 
@@ -188,15 +189,14 @@ def test_a_child_that_closes_leaves_the_files_of_the_program_alone(path: Path) -
         store.create("users", SPEC).add(1)
 
         def child() -> None:
-            files = [open("/dev/null") for _ in range(20)]  # noqa: PTH123
+            files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
             store.close()
             for file in files:
-                os.fstat(file.fileno())
-                file.close()
+                os.fstat(file)
 
         def child_that_forks() -> None:
-            files = [open("/dev/null") for _ in range(20)]  # noqa: PTH123
-            in_a_child(lambda: [os.fstat(file.fileno()) for file in files])
+            files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+            in_a_child(lambda: [os.fstat(file) for file in files])
 
         in_a_child(child)
         in_a_child(child_that_forks)
@@ -210,40 +210,41 @@ def test_the_lock_of_a_dead_parent_is_free_although_a_child_lives(
 ) -> None:
     make_store(path, durability)
 
-    def child(pipe: Connection, users: bloomstore.Filter) -> None:
+    to_child, of_child = multiprocessing.Pipe()
+
+    def child(users: bloomstore.Filter) -> None:
+        signal.alarm(60)  # its parent dies, so nobody else would end it
         if child_uses_it:
             users.add("child")
-        pipe.send(os.getpid())
-        pipe.recv()
+        of_child.send("alive")
+        of_child.recv()
         assert "second" in users
-        pipe.send("seen")
+        of_child.send("seen")
 
     def parent(pipe: Connection) -> None:
         users = bloomstore.open(path)[durability]
         users.add("first")
-        own, theirs = multiprocessing.Pipe()
         if not os.fork():
             try:
-                child(theirs, users)
+                child(users)
             finally:
                 os._exit(0)
-        pipe.send((own.recv(), own))
+        pipe.recv()
         die_at("add: journal committed" if durability == "commit" else "process add: bits set")
         users.add_many(["doomed"])
 
     with Worker(parent) as worker:
-        process, to_child = worker.hear()
-        try:
-            assert worker.end() == -9
-            with open_server(path, seconds=5) as other:
-                assert other.ask("add", durability, "second") is True
-                to_child.send("go on")
-                assert to_child.poll(30)
-                assert to_child.recv() == "seen"
-                assert other.ask("end") == "closed"
-        finally:
-            os.kill(process, signal.SIGKILL)
-    assert_sound(path)
+        assert to_child.poll(30)
+        assert to_child.recv() == "alive"
+        worker.tell("die")
+        assert worker.end() == -9
+        with open_server(path, seconds=5) as other:
+            assert other.ask("add", durability, "second") is True
+            to_child.send("go on")
+            assert to_child.poll(30)
+            assert to_child.recv() == "seen"
+            assert other.ask("end") == "closed"
+        assert_sound(path)
 
 
 def test_a_child_forked_inside_a_batch_adds_by_itself(path: Path) -> None:

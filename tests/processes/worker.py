@@ -103,7 +103,7 @@ def _live(
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         work(pipe, *arguments)
         status = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001  raised again in the test
         pipe.send(_Failure(traceback.format_exc()))
     finally:
         os._exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -26,9 +27,17 @@ def test_threads_that_wait_are_committed_together(store: bloomstore.Store) -> No
     assert users.may_contain_many(names).all()
     stats = users.stats()
     assert stats.keys == 800
-    with store.core.catalog.read() as view:
-        commits = view.counters().sequence
-    assert commits <= 800  # a commit of several threads has one journal row per filter and stage
+
+
+def test_requests_that_wait_for_the_lock_become_one_journal_row(store: bloomstore.Store) -> None:
+    users = store.create("users", Scalable(target_error=1e-6, initial_capacity=100_000))
+    with ThreadPoolExecutor(8) as pool:
+        with store.core.lock.threads():
+            adds = [pool.submit(users.add, number) for number in range(8)]
+            while len(store.group._requests) < 8:
+                time.sleep(0.001)
+        assert all(add.result() for add in adds)
+    assert users.stats().journal_rows == 1
 
 
 def test_the_same_key_from_many_threads_is_new_once(store: bloomstore.Store) -> None:

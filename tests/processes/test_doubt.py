@@ -1,0 +1,196 @@
+"""Doubt under concurrency: damage, interrupts and repair never make a "no" of an added key."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import lmdb
+import pytest
+from conftest import assert_sound
+from processes.worker import Worker, open_server
+
+import bloomstore
+from bloomstore import Scalable
+from bloomstore.catalog.environment import TABLES
+from bloomstore.segment import segment as segment_module
+from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
+from bloomstore.store import core as core_module
+from bloomstore.store import damage as damage_module
+from bloomstore.store import writer
+
+SPEC = Scalable(target_error=0.01, initial_capacity=1000)
+
+
+def zero(path: Path, *blocks: int) -> None:
+    """Zeroes most of some blocks of the first segment."""
+    victim = min((path / "segments").iterdir())
+    with victim.open("r+b") as file:
+        for block in blocks:
+            file.seek(HEADER_BYTES + block * BLOCK_BYTES)
+            file.write(bytes(200 if block == 0 and len(blocks) == 1 else 60_000))
+
+
+def test_two_threads_that_find_damage_in_one_stage_both_remember_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = 250_000
+    with bloomstore.open(path) as store:
+        spec = Scalable(target_error=0.01, initial_capacity=200_000, layout="blocked")
+        store.create("users", spec).add_many(range(keys))
+    zero(path, 0, 1)
+    real = segment_module.damaged_blocks
+    together = threading.Barrier(2)
+
+    def slow(*arguments: object) -> object:
+        found = real(*arguments)  # type: ignore[arg-type]
+        # Both have looked before either goes on, unless a lock keeps one out.
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        return found
+
+    with bloomstore.open(path, read_only=True) as store:
+        users = store["users"]
+        damaged = users._view.live.stages[0].segment
+        assert damaged is not None
+        monkeypatch.setattr(segment_module, "damaged_blocks", slow)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(damaged.verify, ([0], [1])))
+        monkeypatch.undo()
+        assert set(damaged.damaged) == {0, 1}
+        assert users.may_contain_many(range(keys)).all()
+        assert all(key in users for key in range(0, keys, 100))
+
+
+def test_the_end_of_a_batch_does_not_forget_damage(path: Path) -> None:
+    with bloomstore.open(path) as store:
+        store.create("users", SPEC).add_many(range(2500))
+    zero(path, 0)
+    with bloomstore.open(path) as store:
+        users = store["users"]
+        users.add_many(range(10_000, 10_010))
+        with store.batch():
+            pass
+        assert all(key in users for key in range(2500))
+        assert users.may_contain_many(range(2500)).all()
+        assert not users.state.is_sound
+
+
+def test_a_lock_file_of_ones_does_not_make_a_doubtful_filter_certain(path: Path) -> None:
+    with bloomstore.open(path) as store:
+        users = store.create("users", SPEC)
+        users.add_many(range(3000))
+        users.fence("under repair")
+    (path / "lock").write_bytes(b"\xff" * 4096)
+    with bloomstore.open(path, read_only=True) as store:
+        assert "nobody" in store["users"]
+    min((path / "segments").iterdir()).unlink()
+    with bloomstore.open(path, read_only=True) as store:
+        assert all(key in store["users"] for key in range(3000))
+
+
+def test_repair_doubts_the_live_chain_although_a_rebuild_was_begun(path: Path) -> None:
+    older = path.with_name("older")
+    with bloomstore.open(path) as store:
+        store.create("users", SPEC).add_many(range(10))
+
+    def begin_and_die(pipe: Connection) -> None:
+        store = bloomstore.open(path)
+        rebuild = store.rebuild("users")
+        rebuild.__enter__()
+        store.checkpoint()
+        shutil.copytree(path / "segments", older)
+        store["users"].add_many(range(100, 200))
+
+    with Worker(begin_and_die) as worker:
+        assert worker.end() == 0
+    # As if the machine had gone down: the pages are lost, and the journal is damaged.
+    shutil.rmtree(path / "segments")
+    shutil.move(older, path / "segments")
+    with lmdb.open(str(path / "catalog"), max_dbs=len(TABLES), map_size=1 << 30) as environment:
+        journal = environment.open_db(b"journal")
+        with environment.begin(write=True, db=journal) as transaction:
+            for key, row in list(transaction.cursor()):
+                transaction.put(key, row[:-1] + bytes([row[-1] ^ 1]))
+    with bloomstore.open(path) as store:
+        assert [done for done in store.repair() if done.needs_rebuild]
+        assert store["users"].may_contain_many(range(100, 200)).all()
+        assert store["users"].may_contain_many(range(10)).all()
+
+
+def test_a_filter_written_to_while_it_is_verified_is_not_called_damaged(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bloomstore.open(path) as store:
+        store.create("users", SPEC, durability="process").add_many(range(10))
+    with bloomstore.open(path) as store:  # the first to open it: it verifies at first use
+        real = damage_module.touched_blocks
+
+        def meanwhile(pipe: Connection) -> None:
+            store.close()  # what it inherited
+            with bloomstore.open(path) as other:
+                other["users"].add_many(range(100))
+                other.checkpoint()
+
+        def touched(*arguments: object) -> object:
+            monkeypatch.undo()
+            with Worker(meanwhile) as worker:
+                assert worker.end() == 0
+            return real(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(damage_module, "touched_blocks", touched)
+        assert store["users"].state.is_sound
+        assert "nobody" not in store["users"]
+    assert_sound(path)
+
+
+@pytest.mark.parametrize(
+    "point", ["process add: bits set", "generation: committed", "seal: next stage published"]
+)
+def test_an_interrupt_while_the_lock_is_kept_leaves_true_counts(
+    path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    spec = Scalable(target_error=0.01, initial_capacity=100)
+    with bloomstore.open(path) as store:
+        users = store.create("users", spec, durability="process")
+        users.add(-1)
+        interrupts = 0
+
+        def interrupt(name: str) -> None:
+            nonlocal interrupts
+            if name == point and not interrupts:
+                interrupts += 1
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(writer, "crash_point", interrupt)
+        monkeypatch.setattr(core_module, "crash_point", interrupt)
+        for first in range(0, 400, 20):
+            try:
+                users.add_many(range(first, first + 20))
+            except KeyboardInterrupt:
+                users.add_many(range(first, first + 20))
+        assert interrupts == 1
+        assert users.may_contain_many(range(400)).all()
+    assert_sound(path)
+
+
+def test_a_stage_that_could_not_be_opened_stays_dirty(path: Path) -> None:
+    with bloomstore.open(path) as store:
+        store.create("users", SPEC, durability="process")
+    with open_server(path) as victim:
+        victim.ask("add many", "users", list(range(500)))
+        victim.kill()
+    store = bloomstore.open(path)
+    (segment,) = (path / "segments").iterdir()
+    segment.rename(path / "aside")  # stands for an error of a moment: too many open files
+    store.close()
+    (path / "aside").rename(segment)
+    assert_sound(path)
+    with bloomstore.open(path) as store:
+        assert store["users"].may_contain_many(range(500)).all()
+        assert store["users"].state.is_sound
+        assert store["users"].stats().keys > 480
