@@ -14,7 +14,8 @@ from setuptools import Extension, setup
 REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
 HEADERS = [
-    f"bloomstore/kernels/{name}" for name in ("kernels.h", "vector.h", "murmur.h", "one_key.pxi")
+    f"bloomstore/kernels/{name}"
+    for name in ("kernels.h", "vector.h", "murmur.h", "pykey.h", "one_key.pxi")
 ]
 
 

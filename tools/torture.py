@@ -41,11 +41,7 @@ from bloomstore import crash
 PAUSE_LIMIT = 1.0
 SYNCS = 20
 STUCK = 60.0  # seconds after which a process that says nothing is a failure
-AIMED = [
-    number
-    for number, point in enumerate(crash.POINTS, 1)
-    if not point.startswith(("create store", "recovery: words", "recovery: done"))
-]
+OTHER_STEPS = {"commit": "process add: ", "process": "add: ", "both": "no other"}
 RECOVERY = [number for number, point in enumerate(crash.POINTS, 1) if point.startswith("recovery")]
 
 
@@ -68,10 +64,14 @@ class Torture:
         self.questions = 0
         self.violations: list[str] = []
         self.kills = {"by time": 0, "at a crash point": 0, "reader": 0, "during recovery": 0}
-        self.points: dict[str, int] = {}
         self.pauses: list[float] = []
         self.longest_sync = 0.0
         self.checks = 0
+        # Steps that a running writer of this durability comes to.
+        others = ("create store", "recovery", OTHER_STEPS[args.durability])
+        self.aimed = [
+            number for number, point in enumerate(crash.POINTS, 1) if not point.startswith(others)
+        ]
 
     def run(self) -> None:
         """All rounds, then a last look."""
@@ -183,10 +183,11 @@ class Torture:
         for process in aimed:
             run = self.writers[process]
             self.ledger.orders[run, 1] = self.chance.choice([1, 1, 1, 2, 3])
-            self.ledger.orders[run, 0] = self.chance.choice(AIMED)
-        limit = time.monotonic() + 0.15
+            self.ledger.orders[run, 2] = 0
+            self.ledger.orders[run, 0] = self.chance.choice(self.aimed)
+        limit = time.monotonic() + 1.0
         dead: dict[int, int] = {}
-        while len(dead) < len(aimed) and time.monotonic() < limit:
+        while self._may_still_die(aimed) and time.monotonic() < limit:
             for process in aimed:
                 if process not in dead:
                     done, status = os.waitpid(process, os.WNOHANG)
@@ -199,6 +200,11 @@ class Torture:
         self.kills["by time"] += len(rest)
         self._kill(rest)
         self.killed_at = time.monotonic_ns()
+
+    def _may_still_die(self, aimed: list[int]) -> bool:
+        """Whether one of them has not yet had four operations to come to its crash point."""
+        runs = [self.writers[process] for process in aimed if process in self.writers]
+        return any(self.ledger.orders[run, 2] < 4 for run in runs)
 
     def _kill(self, victims: list[int]) -> None:
         for process in victims:

@@ -7,7 +7,8 @@ of its own. Keys of a slot are numbered from 0, so "acknowledged up to n" says e
     intended   raised by the writer before it adds
     acked      raised by the reader when it has read the acknowledgement and found the keys
     dropping   set before a filter is dropped: from then on it may be missing
-    beats      when the writer last finished an operation; orders: where it shall die
+    beats      when the writer last finished an operation
+    orders     where it shall die: crash point, how many times later; operations since then
 
 Invariants: acked <= intended; intended is raised before the add begins, so that a rebuild which
 reads it after its beginning knows every key that was not added to both chains.
@@ -49,7 +50,7 @@ class Ledger:
         self.alive = self._array((runs,), np.uint8)
         self.beats = self._array((runs,), np.int64)
         self.longest = self._array((runs,), np.int64)
-        self.orders = self._array((runs, 2), np.int64)
+        self.orders = self._array((runs, 3), np.int64)
         # The last question that the reader answered, lines it read, its yes or no, keys lost;
         # the longest sync that the probe saw lately.
         self.answered = self._array((8,), np.int64)

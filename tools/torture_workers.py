@@ -67,9 +67,10 @@ class Writer:
             operation = self._aimed() or self._chance.choices(names, weights)[0]
             operation()
             self._ledger.beat(self._run)
+            self._ledger.orders[self._run, 2] += 1
 
     def _obey(self) -> None:
-        point, time_left = (int(word) for word in self._ledger.orders[self._run])
+        point, time_left = (int(word) for word in self._ledger.orders[self._run, :2])
         if point:
             self._ledger.orders[self._run, 0] = 0
             self._aim = crash._wanted = crash.POINTS[point - 1]

@@ -8,8 +8,8 @@ numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND s
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
     count_bits  set bits of a vector
-    fingerprints_of_int64, fingerprints_of_list
-                many keys of the plainest types at once; the list gives None for any other
+    fingerprints_of_int64, fingerprints_of_list, fingerprints_of_slices
+                many keys of the plainest types at once; None where the caller must do it itself
 
 Not here: what a geometry means (spec), addresses of bits (hashing), files (segment).
 """
@@ -33,6 +33,7 @@ __all__ = [
     "find",
     "fingerprints_of_int64",
     "fingerprints_of_list",
+    "fingerprints_of_slices",
     "insert",
     "preview",
 ]
@@ -53,6 +54,7 @@ try:
         find,
         fingerprints_of_int64,
         fingerprints_of_list,
+        fingerprints_of_slices,
         insert,
         preview,
     )
@@ -69,6 +71,7 @@ except ImportError as error:
         find,
         fingerprints_of_int64,
         fingerprints_of_list,
+        fingerprints_of_slices,
         insert,
         preview,
     )

@@ -14,14 +14,15 @@ Invariants
 Not here: what the functions mean (numpy_kernels.py says it), the arithmetic (vector.h).
 """
 
+cimport cython
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_STRIDES, PyBuffer_IsContiguous, PyBuffer_Release,
     PyBUF_WRITABLE, PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
+from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 import numpy as np
@@ -65,17 +66,18 @@ cdef extern from "kernels.h" nogil:
     void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
     uint64_t bloom_count(const uint8_t *, size_t)
     int bloom_has(const bloom_vector *, uint64_t, uint64_t)
-    void bloom_addresses(const bloom_vector *, uint64_t, uint64_t, uint64_t *)
-    unsigned bloom_bit(const uint8_t *, uint64_t)
-    void bloom_set_bit(uint8_t *, uint64_t)
+    int bloom_add(const bloom_vector *, uint64_t, uint64_t, int)
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
 
-cdef extern from "Python.h":
-    bint PyUnicode_CheckExact(object)
-    bint PyUnicode_IS_COMPACT_ASCII(object)
-    void *PyUnicode_DATA(object)
-    Py_ssize_t PyUnicode_GET_LENGTH(object)
+cdef extern from "pykey.h":
+    ctypedef struct bloom_seeds:
+        uint32_t of_str
+        uint32_t of_int
+        uint32_t of_bytes
+    int bloom_print_of(PyObject *, const bloom_seeds *, bloom_print *)
+    int bloom_prints_of_list(
+        PyObject *, Py_ssize_t, Py_ssize_t, const bloom_seeds *, uint64_t *)
 
 BACKEND = "compiled"
 
@@ -90,6 +92,15 @@ cdef uint64_t _MOST_BITS = <uint64_t>1 << 48
 
 # Tags of keys.TagCode: part of the format, pinned by tests/golden/keys.json.
 cdef int _STR_TAG = 1, _BYTES_TAG = 2, _INT_TAG = INT_TAG
+
+
+cdef bloom_seeds _seeds(object seed):
+    cdef bloom_seeds made
+    made.of_str = murmur_seed(_STR_TAG, seed)
+    made.of_int = murmur_seed(_INT_TAG, seed)
+    made.of_bytes = murmur_seed(_BYTES_TAG, seed)
+    return made
+
 
 # H3 tables live as long as the process: made on first use, 128 KiB for each eight hashes.
 cdef bloom_tables _tables
@@ -326,43 +337,58 @@ def fingerprints_of_int64(array, seed):
     return prints
 
 
-def fingerprints_of_list(list keys not None, seed):
-    """The fingerprints of keys that are exactly str, bytes or int64; None if another is there.
+def fingerprints_of_list(list keys not None, seed, start=0, stop=None):
+    """The fingerprints of keys[start:stop] if all are exactly str, bytes or int64, else None.
 
-    None also for a str with a lone surrogate. The bytes are hashed where they lie, so this keeps
-    the GIL: a str that is not ASCII is encoded, and nothing is left behind in it.
+    None also for a str with a lone surrogate. The keys are hashed where they lie, so this keeps
+    the GIL.
     """
-    cdef uint32_t str_seed = murmur_seed(_STR_TAG, seed), int_seed = murmur_seed(_INT_TAG, seed)
-    cdef uint32_t bytes_seed = murmur_seed(_BYTES_TAG, seed)
-    cdef Py_ssize_t i, n = len(keys)
-    cdef int beyond = 0
-    cdef long long number
-    cdef bloom_print made
-    cdef bytes encoded
-    prints = np.empty((n, 2), dtype=np.uint64)
+    cdef bloom_seeds seeds = _seeds(seed)
+    cdef Py_ssize_t first, end
+    first, end, _ = slice(start, stop).indices(len(keys))
+    prints = np.empty((max(0, end - first), 2), dtype=np.uint64)
     cdef uint64_t[:, ::1] out = prints
-    for i in range(n):
-        key = keys[i]
-        if PyUnicode_CheckExact(key):
-            if PyUnicode_IS_COMPACT_ASCII(key):
-                made = bloom_murmur(PyUnicode_DATA(key), PyUnicode_GET_LENGTH(key), str_seed)
-            else:
-                try:
-                    encoded = (<str>key).encode("utf-8")
-                except UnicodeEncodeError:
-                    return None
-                made = bloom_murmur(PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded), str_seed)
-        elif PyLong_CheckExact(key):
-            number = PyLong_AsLongLongAndOverflow(key, &beyond)
-            if beyond:
-                return None
-            made = bloom_murmur_int64(<uint64_t>number, int_seed)
-        elif PyBytes_CheckExact(key):
-            made = bloom_murmur(PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), bytes_seed)
-        else:
-            return None
-        out[i, 0] = made.h1
-        out[i, 1] = made.h2
+    if not len(prints):
+        return prints
+    if not bloom_prints_of_list(<PyObject *>keys, first, end - first, &seeds, &out[0, 0]):
+        return None
+    return prints
+
+
+def fingerprints_of_slices(memory, offsets, tag, seed):
+    """The fingerprints of memory[offsets[i]:offsets[i + 1]], keys of this tag in one buffer.
+
+    `offsets` are int64, one more than there are keys. They come from outside, so each is checked.
+    """
+    cdef uint32_t folded = murmur_seed(tag, seed)
+    cdef const uint8_t[::1] given = memory
+    cdef Py_buffer view
+    cdef const int64_t *bounds
+    cdef int64_t length = given.shape[0], start, end
+    cdef const uint8_t *text = &given[0] if length else NULL
+    cdef uint64_t[:, ::1] out
+    cdef bloom_print made
+    cdef Py_ssize_t i, n
+    cdef bint are_inside = True
+    _take(offsets, "offsets", "int64", 1, &view)
+    try:
+        n = max(0, view.shape[0] - 1)
+        bounds = <const int64_t *>view.buf
+        prints = np.empty((n, 2), dtype=np.uint64)
+        out = prints
+        with nogil:
+            for i in range(n):
+                start, end = bounds[i], bounds[i + 1]
+                if not 0 <= start <= end <= length:
+                    are_inside = False
+                    break
+                made = bloom_murmur(text + start, end - start, folded)
+                out[i, 0] = made.h1
+                out[i, 1] = made.h2
+    finally:
+        PyBuffer_Release(&view)
+    if not are_inside:
+        raise ValueError(f"offsets {i} and {i + 1} are not inside of {length} bytes")
     return prints
 
 

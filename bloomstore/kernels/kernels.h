@@ -132,18 +132,20 @@ static unsigned bloom_round_blocked(
     const uint16_t **left
 ) {
     const uint16_t *from = *left;
+    const uint8_t *bits = v->bits;
+    uint64_t blocks = v->blocks;
     uint16_t *out = work->left[0];
     unsigned i, kept = 0;
     for (i = 0; i < keys; i++) {
-        uint64_t byte = bloom_high64(prints[2 * (size_t)from[i]], v->blocks) * 64;
+        uint64_t byte = bloom_high64(prints[2 * (size_t)from[i]], blocks) * 64;
         work->addresses[i] = byte;
-        BLOOM_PREFETCH(v->bits + byte);
+        BLOOM_PREFETCH(bits + byte);
     }
-    for (i = 0; i < keys; i++) {
+    BLOOM_WITH_CONSTANT(v->hashes, for (i = 0; i < keys; i++) {
         const uint64_t *print = prints + 2 * (size_t)from[i];
         out[kept] = from[i];
-        kept += bloom_block_has(v->bits + work->addresses[i], print[0], print[1], v->hashes);
-    }
+        kept += bloom_block_has(bits + work->addresses[i], print[0], print[1], hashes);
+    })
     *left = out;
     return kept;
 }
@@ -228,6 +230,49 @@ static inline int bloom_fits(const bloom_change *change, unsigned hashes) {
     return change->bits_left - change->bits >= (int64_t)hashes && change->keys_left >= 1;
 }
 
+/* The same as bloom_insert below for a blocked vector: a key is one line, so that only the places
+ * of lines wait in the queue. */
+static BLOOM_INLINE void bloom_insert_lines(
+    const bloom_vector *v, unsigned hashes, const uint64_t *prints, size_t n, uint8_t *is_new,
+    bloom_change *change
+) {
+    uint8_t *lines[BLOOM_AHEAD], *bits_of_all = v->bits;
+    uint64_t blocks = v->blocks;
+    int64_t bits_left = change->bits_left, keys_left = change->keys_left, total = 0;
+    size_t i;
+    for (i = 0; i < n + BLOOM_AHEAD; i++) {
+        if (i >= BLOOM_AHEAD) {
+            size_t at = i - BLOOM_AHEAD;
+            uint8_t *line = lines[at % BLOOM_AHEAD];
+            uint64_t h1 = prints[2 * at], h2 = prints[2 * at + 1];
+            unsigned bits;
+            if (bits_left - total >= (int64_t)hashes && keys_left >= 1)
+                bits = bloom_block_set(line, h1, h2, hashes);
+            else { /* from here on only keys that are not new may pass */
+                bits = 0;
+                if (!bloom_block_has(line, h1, h2, hashes)) break;
+            }
+            is_new[at] = bits != 0;
+            keys_left -= bits != 0;
+            total += bits;
+        }
+        if (i < n) {
+            uint8_t *line = bits_of_all + bloom_high64(prints[2 * i], blocks) * 64;
+            BLOOM_PREFETCH_TO_WRITE(line);
+            lines[i % BLOOM_AHEAD] = line;
+        }
+    }
+    change->keys_left = keys_left;
+    change->bits = total;
+    change->taken = (int64_t)(i - BLOOM_AHEAD);
+}
+
+static void bloom_insert_blocked(
+    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
+) {
+    BLOOM_WITH_CONSTANT(v->hashes, bloom_insert_lines(v, hashes, prints, n, is_new, change))
+}
+
 static void bloom_insert(
     const bloom_vector *vector, const uint64_t *prints, size_t n, uint8_t *is_new,
     bloom_change *change
@@ -236,6 +281,10 @@ static void bloom_insert(
     bloom_queue queue;
     size_t i;
     unsigned j;
+    if (v.kind == BLOOM_BLOCKED) {
+        bloom_insert_blocked(&v, prints, n, is_new, change);
+        return;
+    }
     for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, &v, prints, i, 1);
     for (i = 0; i < n; i++) {
         const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
@@ -256,6 +305,25 @@ static void bloom_insert(
         if (i + BLOOM_AHEAD < n) bloom_queue_key(&queue, &v, prints, i + BLOOM_AHEAD, 1);
     }
     change->taken = (int64_t)i;
+}
+
+/* One key: how many bits it has set, 0 if it was reported; -1, and nothing is set, if it is new and
+ * there is no room. */
+static inline int bloom_add(const bloom_vector *v, uint64_t h1, uint64_t h2, int has_room) {
+    uint64_t addresses[BLOOM_MAX_HASHES];
+    unsigned j;
+    int bits = 0;
+    if (!has_room) return bloom_has(v, h1, h2) ? 0 : -1;
+    if (v->kind == BLOOM_BLOCKED) {
+        uint8_t *line = v->bits + bloom_high64(h1, v->blocks) * 64;
+        return (int)bloom_block_set(line, h1, h2, v->hashes);
+    }
+    bloom_addresses(v, h1, h2, addresses);
+    for (j = 0; j < v->hashes; j++) {
+        bits += !bloom_bit(v->bits, addresses[j]);
+        bloom_set_bit(v->bits, addresses[j]);
+    }
+    return bits;
 }
 
 static void bloom_apply(const bloom_vector *vector, const uint64_t *prints, size_t n) {

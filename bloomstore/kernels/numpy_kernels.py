@@ -103,11 +103,27 @@ def fingerprints_of_int64(array: NDArray[np.int64], seed: int) -> Prints:
     return murmur_int64(array, seed)
 
 
-def fingerprints_of_list(keys: list[Any], seed: int) -> Prints | None:  # noqa: ARG001
+def fingerprints_of_list(
+    keys: list[Any],  # noqa: ARG001
+    seed: int,  # noqa: ARG001
+    start: int = 0,  # noqa: ARG001
+    stop: int | None = None,  # noqa: ARG001
+) -> Prints | None:
     """Always None: numpy cannot look into Python objects, the caller goes on by itself.
 
-    The compiled twin gives the fingerprints of keys that are exactly str, bytes or int64.
+    The compiled twin gives the fingerprints of keys[start:stop] if all are exactly str, bytes or
+    int64.
     """
+    return None
+
+
+def fingerprints_of_slices(
+    memory: memoryview,  # noqa: ARG001
+    offsets: NDArray[np.int64],  # noqa: ARG001
+    tag: int,  # noqa: ARG001
+    seed: int,  # noqa: ARG001
+) -> Prints | None:
+    """Always None, as above. The compiled twin hashes memory[offsets[i]:offsets[i + 1]]."""
     return None
 
 

@@ -16,19 +16,19 @@ Invariants
   1. A null is refused and named by its place in the batch, as None is.
   2. Slices (an offset into the buffers) are read where they lie: nothing is copied but offsets.
 
-`hash_slices` is where a compiled loop over Arrow buffers plugs in. pyarrow is not imported here
-or anywhere: all is done through the methods of the object that the caller brought.
+pyarrow is not imported here or anywhere: all is done through the methods of the object that the
+caller brought.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from bloomstore import kernels
 from bloomstore.errors import KeyTypeError, KeyValueError
 from bloomstore.hashing.fingerprint import Prints, digest, gather, murmur_seed
 from bloomstore.keys.encoding import BYTES, STR, refusal
@@ -79,11 +79,13 @@ def from_arrow(array: Any, seed: int, first: int = 0) -> Prints:
     return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
-def hash_slices(
-    memory: memoryview, bounds: Iterable[tuple[int, int]], tag: int, seed: int
-) -> Prints:
-    """Fingerprints of the keys that lie in memory[start:stop] for each pair of bounds."""
+def hash_slices(memory: memoryview, offsets: npt.NDArray[Any], tag: int, seed: int) -> Prints:
+    """Fingerprints of the keys that lie between each offset into memory and the next."""
+    prints = kernels.fingerprints_of_slices(memory, offsets.astype(np.int64, copy=False), tag, seed)
+    if prints is not None:
+        return prints
     folded = murmur_seed(tag, seed)
+    bounds = pairwise(offsets.tolist())
     return gather([digest(memory[start:stop], folded) for start, stop in bounds])
 
 
@@ -105,15 +107,14 @@ def _from_one(array: Any, seed: int, first: int) -> Prints:
         tag, width = _OFFSETS[name]
         if keys == 0:  # an empty array may come without its buffers
             return gather([])
-        bounds = _window(array.buffers()[1], width, array.offset, keys + 1).tolist()
-        return hash_slices(_memory(array.buffers()[2]), pairwise(bounds), tag, seed)
+        offsets = _window(array.buffers()[1], width, array.offset, keys + 1)
+        return hash_slices(_memory(array.buffers()[2]), offsets, tag, seed)
     if name in _VIEWS:
         return _from_views(array, _VIEWS[name], seed)
     if name.startswith("fixed_size_binary["):
         width = array.type.byte_width
-        starts = range(array.offset * width, (array.offset + keys) * width, width) if width else ()
-        ends = ((start, start + width) for start in starts) if width else ((0, 0),) * keys
-        return hash_slices(_memory(array.buffers()[1]), ends, BYTES, seed)
+        offsets = np.arange(array.offset, array.offset + keys + 1, dtype=np.int64) * width
+        return hash_slices(_memory(array.buffers()[1]), offsets, BYTES, seed)
     if name == "null":  # without values, since nulls were refused above
         return gather([])
     raise KeyTypeError(

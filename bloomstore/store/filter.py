@@ -24,7 +24,7 @@ from bloomstore.filters.estimate import Estimate
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks
 from bloomstore.spec.families import FilterSpec
-from bloomstore.store import bulk
+from bloomstore.store import bulk, writer
 from bloomstore.store.core import Core
 from bloomstore.store.lock import GENERATION
 from bloomstore.store.stats import FilterStats, count_of, stats_of
@@ -83,9 +83,16 @@ class Filter(OneKey):
         series.
         """
         self._current()
-        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
-        found = [self._find(prints) for prints in chunks]
-        return np.concatenate(found) if found else np.zeros(0, np.bool_)
+        chunks = fingerprint_chunks(keys, self._seed)
+        found = np.zeros(len(keys) if isinstance(keys, abc.Sized) else 0, np.bool_)
+        done = 0
+        for prints in chunks:
+            end = done + len(prints)
+            if end > len(found):  # an iterator: nobody knows how many will come
+                found = np.concatenate([found, np.zeros(max(done, len(prints)), np.bool_)])
+            found[done:end] = self._find(prints)
+            done = end
+        return found[:done]
 
     def add_many(self, keys: abc.Iterable[Key]) -> int:
         """Adds keys and returns how many the filter did not report before.
@@ -169,13 +176,14 @@ class Filter(OneKey):
         # A key that every chain of a sound filter reports was made durable with its bits.
         # The second look at the generation says that no rebuild had begun by then.
         core = self._store.core
-        if view.state.is_sound and view.coming is None:
-            unknown = prints[~view.live.find(prints)]
+        keep = view.row.durability == "process"
+        is_kept = keep and core.lock.keeper.is_free  # then the writer lock costs nothing
+        if view.state.is_sound and view.coming is None and not is_kept:
+            unknown = writer.without(prints, view.live.find(prints))
             if core.words[GENERATION] == view.generation and view.live.damage is None:
                 prints = unknown
         if not len(prints):
             return 0
-        keep = view.row.durability == "process"
         return self._store.group.add(core, self._current, prints, keep=keep)
 
     def _current(self) -> FilterView:

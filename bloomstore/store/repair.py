@@ -167,5 +167,5 @@ def _write_again(core: Core, stage: StageRow, segment: Segment) -> StageRow:
     for entry in entries:
         kernels.apply(vector, stage.spec.geometry, entry.prints)
     last = entries[-1] if entries else stage
-    known = stage.with_counts(last.set_bits, last.keys)
+    known = stage.with_counts(kernels.count_bits(vector), last.keys)
     return growth.replace_segment(core, known, vector, entries)

@@ -79,7 +79,7 @@ def coming_row(row: FilterRow) -> FilterRow:
 def add_to_chain(core: Core, row: FilterRow, chain: Chain, prints: Prints) -> int:
     """Adds keys to one chain, growing it as needed; returns how many were new."""
     added = 0
-    prints = prints[~chain.find_in_older(prints)]
+    prints = unknown_to_older(chain, prints)
     while len(prints):
         piece = prints[: kernels.MAX_PRINTS_PER_CALL]
         taken = new = 0
@@ -92,8 +92,18 @@ def add_to_chain(core: Core, row: FilterRow, chain: Chain, prints: Prints) -> in
         prints = prints[taken:]
         if taken < len(piece):
             chain = grow(core, row, chain, added)
-            prints = prints[~chain.find_in_older(prints)]
+            prints = unknown_to_older(chain, prints)
     return added
+
+
+def unknown_to_older(chain: Chain, prints: Prints) -> Prints:
+    """The fingerprints that no stage but the newest has."""
+    return without(prints, chain.find_in_older(prints)) if len(chain.stages) > 1 else prints
+
+
+def without(prints: Prints, known: NDArray[np.bool_]) -> Prints:
+    """The fingerprints that are not known. compress takes a tenth of the time of prints[mask]."""
+    return prints.compress(~known, axis=0) if known.any() else prints
 
 
 def has_room(chain: Chain) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 from conftest import assert_sound
@@ -13,7 +15,7 @@ from faults.damage import flip_byte
 
 import bloomstore
 from bloomstore import Fixed, Scalable
-from bloomstore.errors import StoreFailed
+from bloomstore.errors import DamagedRow, StoreFailed
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import Segment
 
@@ -119,3 +121,57 @@ def test_a_rolled_back_catalog_takes_changes_again_but_is_not_trusted(users_path
             new.switch()
         assert store["users"].state.is_sound
         assert store["users"].may_contain_many(range(9000)).all()
+
+
+def test_a_failed_sync_of_a_process_filter_needs_a_rebuild(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Segment.sync
+
+    def fail(self: Segment) -> None:
+        raise OSError(5, "Input/output error")
+
+    with bloomstore.open(path) as store:
+        users = store.create("users", Fixed(capacity=5000, target_error=0.01), durability="process")
+        users.add_many(KEYS)
+        monkeypatch.setattr(Segment, "sync", fail)
+        with pytest.raises(StoreFailed):
+            store.checkpoint()
+        monkeypatch.setattr(Segment, "sync", real)
+        (done,) = store.repair()
+        assert done.needs_rebuild
+        assert "nobody" in users
+
+
+def test_damage_is_seen_by_a_process_that_comes_second(users_path: Path) -> None:
+    with bloomstore.open(users_path) as store:
+        store.create("other", Fixed(capacity=100, target_error=0.01))
+    newest = segments(users_path)[1]
+    content = bytearray(newest.read_bytes())
+    content[HEADER_BYTES : HEADER_BYTES + 200] = bytes(200)
+    newest.write_bytes(bytes(content))
+    with bloomstore.open(users_path) as store:
+        assert "alice" not in store["other"]
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if store["users"].may_contain_many(KEYS).all() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_one_damaged_filter_row_leaves_the_others_alone(users_path: Path) -> None:
+    with bloomstore.open(users_path) as store:
+        store.create("other", Fixed(capacity=100, target_error=0.01)).add("alice")
+    with lmdb.open(str(users_path / "catalog"), max_dbs=16, map_size=1 << 30) as environment:
+        handle = environment.open_db(b"filters", create=False)
+        with environment.begin(write=True, db=handle) as transaction:
+            transaction.put(b"users", b"garbage garbage")
+    with bloomstore.open(users_path) as store:
+        assert "alice" in store["other"]
+        assert "bob" not in store["other"]
+        store["other"].add("carol")
+        with pytest.raises(DamagedRow):
+            store["users"]
+        assert [done.needs_rebuild for done in store.repair()] == [True]
+        store.drop("users")
+        assert list(store) == ["other"]
+        assert "carol" in store["other"]

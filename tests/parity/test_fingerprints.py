@@ -80,6 +80,61 @@ def test_encoding_a_str_leaves_nothing_in_it(compiled: ModuleType) -> None:
     assert key.__sizeof__() == before
 
 
+@given(
+    keys=st.lists(PLAIN, max_size=20),
+    start=st.integers(-25, 25),
+    stop=st.none() | st.integers(-25, 25),
+)
+def test_a_part_of_a_list_gives_what_its_slice_gives(
+    compiled: ModuleType, keys: list[Any], start: int, stop: int | None
+) -> None:
+    prints = compiled.fingerprints_of_list(keys, 5, start, stop)
+    assert prints.tolist() == one_by_one(keys[start:stop], 5)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [sign * ((1 << bits) + near) for bits in (0, 29, 30, 31, 59, 60, 61, 62) for near in (-1, 0, 1)
+     for sign in (1, -1)] + [2**63 - 1, -(2**63), -(2**63) + 1],
+)  # fmt: skip
+def test_integers_around_the_digits_of_python_are_read_exactly(
+    compiled: ModuleType, key: int
+) -> None:
+    assert compiled.fingerprints_of_list([key], 0).tolist() == one_by_one([key], 0)
+
+
+@given(keys=st.lists(st.binary(max_size=40), max_size=30), seed=SEEDS, first=st.integers(0, 9))
+def test_slices_of_one_buffer_give_what_each_key_gives(
+    compiled: ModuleType, keys: list[bytes], seed: int, first: int
+) -> None:
+    memory = memoryview(b"x" * first + b"".join(keys) + b"y")
+    offsets = first + np.cumsum([0, *map(len, keys)], dtype=np.int64)
+    prints = compiled.fingerprints_of_slices(memory, offsets, 2, seed)
+    assert (prints.shape, prints.dtype) == ((len(keys), 2), np.uint64)
+    assert prints.flags.c_contiguous
+    assert prints.tolist() == one_by_one(list(keys), seed)
+
+
+@pytest.mark.parametrize("offsets", [[0, 4], [-1, 2], [2, 1], [0, 3, 2**62], [1, 3, 2]], ids=repr)
+def test_a_slice_outside_of_its_buffer_is_refused(
+    compiled: ModuleType, offsets: list[int]
+) -> None:
+    with pytest.raises(ValueError, match="not inside of 3 bytes"):
+        compiled.fingerprints_of_slices(memoryview(b"abc"), np.array(offsets, np.int64), 2, 0)
+
+
+@pytest.mark.parametrize("offsets", [[], [0]], ids=repr)
+def test_no_slices_give_no_fingerprints(compiled: ModuleType, offsets: list[int]) -> None:
+    prints = compiled.fingerprints_of_slices(memoryview(b""), np.array(offsets, np.int64), 2, 0)
+    assert prints.shape == (0, 2)
+
+
+def test_the_numpy_twin_leaves_slices_to_the_caller() -> None:
+    from bloomstore.kernels import numpy_kernels
+
+    assert numpy_kernels.fingerprints_of_slices(memoryview(b""), np.zeros(1, np.int64), 2, 0) is None
+
+
 @pytest.mark.parametrize("keys", [("a",), {"a"}, "abc", None, np.array([1])], ids=repr)
 def test_what_is_no_list_is_refused(compiled: ModuleType, keys: Any) -> None:
     with pytest.raises(TypeError):

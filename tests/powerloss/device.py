@@ -24,12 +24,15 @@ Not here: what the records mean for a power cut (trace.py).
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import errno
 import functools
 import os
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -610,7 +613,10 @@ def library() -> Path:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError("the power-loss tests need a C compiler: no cc or gcc was found")
+    if sys.platform != "linux":
+        raise RuntimeError("the power-loss tests put a library under libc: Linux only")
     folder = Path(tempfile.mkdtemp(prefix="bloomstore-device-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source, made = folder / "device.c", folder / "device.so"
     source.write_text(SOURCE)
     command = [*compiler.split(), "-shared", "-fPIC", "-O2", "-o", made, source, "-ldl", "-pthread"]
@@ -618,6 +624,22 @@ def library() -> Path:
     if done.returncode:
         raise RuntimeError(f"the power-loss library does not compile:\n{done.stderr}")
     return made
+
+
+class Faults:
+    """Faults of the process this is called in, which must have been started by `failing`."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+
+    def set(self, *faults: Fault) -> None:
+        """From now on exactly these calls fail; calls are counted from now on."""
+        self._library.device_faults(",".join(map(str, faults)).encode())
+
+    @property
+    def fired(self) -> int:
+        """How many calls have failed since they were set."""
+        return int(self._library.device_fired())
 
 
 def failing(root: Path, *faults: Fault, skip_syncs: bool = False) -> dict[str, str]:

@@ -1,0 +1,107 @@
+/* The fingerprint of a Python object that is exactly a str, an int or bytes.
+ *
+ * In: an object and the Murmur seeds of the three tags; out: its fingerprint. Anything else, an int
+ * beyond 64 bits and a str with a lone surrogate are left to the caller, who knows all keys.
+ *
+ * Invariants
+ *   1. The same as keys/sequences.py gives for the key (tests/parity).
+ *   2. No Python code runs and nothing is left behind in the object: a str that is not ASCII is
+ *      encoded aside, so that it does not keep its UTF-8.
+ *
+ * Not here: Murmur (murmur.h), the other kinds of keys (keys/encoding.py).
+ */
+#ifndef BLOOMSTORE_PYKEY_H
+#define BLOOMSTORE_PYKEY_H
+
+#include <Python.h>
+
+#include "murmur.h"
+
+typedef struct {
+    uint32_t of_str, of_int, of_bytes;
+} bloom_seeds;
+
+/* Digits of an int are read in place where they are known to be of 30 bits:
+ * PyLong_AsLongLongAndOverflow takes 4 to 10 ns more for the three digits of a large int64. */
+#if PY_VERSION_HEX < 0x030F0000 && defined(PyLong_SHIFT) && PyLong_SHIFT == 30                    \
+    && !defined(Py_LIMITED_API) && !defined(PYPY_VERSION)
+#define BLOOM_READS_DIGITS 1
+#else
+#define BLOOM_READS_DIGITS 0
+#endif
+
+/* The value of an exact int, or 0 when it does not fit. */
+static inline int bloom_int64_of(PyObject *key, uint64_t *out) {
+    int beyond = 0;
+#if BLOOM_READS_DIGITS
+    const PyLongObject *number = (const PyLongObject *)key;
+#if PY_VERSION_HEX >= 0x030C0000
+    const digit *digits = number->long_value.ob_digit;
+    size_t count = (size_t)(number->long_value.lv_tag >> 3);
+    int is_negative = (number->long_value.lv_tag & 3) == 2;
+#else
+    const digit *digits = number->ob_digit;
+    int is_negative = Py_SIZE(number) < 0;
+    size_t count = (size_t)(is_negative ? -Py_SIZE(number) : Py_SIZE(number));
+#endif
+    if (count < 3 || (count == 3 && digits[2] < 8)) { /* below 2^63 in absolute value */
+        uint64_t value = count > 2 ? (uint64_t)digits[2] << 60 : 0;
+        if (count > 1) value |= (uint64_t)digits[1] << 30;
+        if (count > 0) value |= (uint64_t)digits[0];
+        *out = is_negative ? 0 - value : value;
+        return 1;
+    }
+#endif
+    *out = (uint64_t)PyLong_AsLongLongAndOverflow(key, &beyond);
+    return !beyond;
+}
+
+static inline int bloom_print_of_wide(PyObject *key, uint32_t seed, bloom_print *out) {
+    PyObject *encoded = PyUnicode_AsUTF8String(key);
+    if (!encoded) {
+        PyErr_Clear();
+        return 0;
+    }
+    *out = bloom_murmur(PyBytes_AS_STRING(encoded), (size_t)PyBytes_GET_SIZE(encoded), seed);
+    Py_DECREF(encoded);
+    return 1;
+}
+
+/* 1, or 0: the caller must find out by itself. */
+static inline int bloom_print_of(PyObject *key, const bloom_seeds *seeds, bloom_print *out) {
+    if (PyUnicode_CheckExact(key)) {
+        if (!PyUnicode_IS_COMPACT_ASCII(key)) return bloom_print_of_wide(key, seeds->of_str, out);
+        *out = bloom_murmur(
+            PyUnicode_DATA(key), (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
+        return 1;
+    }
+    if (PyLong_CheckExact(key)) {
+        uint64_t number;
+        if (!bloom_int64_of(key, &number)) return 0;
+        *out = bloom_murmur_int64(number, seeds->of_int);
+        return 1;
+    }
+    if (PyBytes_CheckExact(key)) {
+        *out = bloom_murmur(PyBytes_AS_STRING(key), (size_t)PyBytes_GET_SIZE(key), seeds->of_bytes);
+        return 1;
+    }
+    return 0;
+}
+
+/* The fingerprints of keys[first .. first + n - 1]; 1, or 0: one of them is left to the caller. */
+static int bloom_prints_of_list(
+    PyObject *keys, Py_ssize_t first, Py_ssize_t n, const bloom_seeds *given, uint64_t *out
+) {
+    const bloom_seeds seeds = *given;
+    bloom_print made;
+    Py_ssize_t i;
+    if (first < 0 || n < 0 || n > PyList_GET_SIZE(keys) - first) return 0;
+    for (i = 0; i < n; i++) {
+        if (!bloom_print_of(PyList_GET_ITEM(keys, first + i), &seeds, &made)) return 0;
+        out[2 * i] = made.h1;
+        out[2 * i + 1] = made.h2;
+    }
+    return 1;
+}
+
+#endif
