@@ -31,14 +31,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-import bloomstore
-from bloomstore import kernels
 from bench_measure import Row
 from bench_peers import present_peers
 from bench_report import draw, print_table, write_json
 from bench_rows import Setting, grown_rows, peer_rows, say
 from bench_stages import both_twins, print_stages
 from bench_store import large_rows, store_rows
+
+import bloomstore
+from bloomstore import kernels
 
 
 def main() -> int:
@@ -100,7 +101,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--kinds", default="int,str", type=lambda text: text.split(","))
     parser.add_argument("--rounds", type=whole, help="rounds of every row (default 7)")
     parser.add_argument("--rows", default="*", help="names of rows, with * and commas")
-    parser.add_argument("--quick", action="store_true", help="fewer keys, one error: under a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer keys, one error: under a minute"
+    )
     parser.add_argument("--slow", action="store_true", help="also 10^8 keys")
     parser.add_argument("--stages", action="store_true", help="only the table of stages")
     parser.add_argument("--folder", type=Path, help="where files are made (default: /tmp)")

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench_measure import OURS
+
 import bloomstore
 from bloomstore import Fixed
-from bench_measure import OURS
 
 Many = Callable[[list[Any]], object]
 _numbers = itertools.count()

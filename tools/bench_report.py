@@ -11,7 +11,19 @@ from typing import Any
 
 from bench_measure import OURS, Row
 
-HEADINGS = ("row", "keys", "ours", "unit", "best peer", "its", "ratio", "median", "kept", "goal", "")
+HEADINGS = (
+    "row",
+    "keys",
+    "ours",
+    "unit",
+    "best peer",
+    "its",
+    "ratio",
+    "median",
+    "kept",
+    "goal",
+    "",
+)
 PACKAGES = ("bloomstore", "abloom", "rbloom", "pybloomfiltermmap3", "fastbloom-rs", "pybloom-live",
             "lmdb", "numpy")  # fmt: skip
 
@@ -23,7 +35,9 @@ def cells(row: Row) -> list[str]:
         return "" if value is None else format(value, digits)
 
     def number(value: float | None) -> str:
-        return shown(value, ".4f" if row.unit == "error" else ".1f" if (value or 0) < 100 else ".0f")
+        return shown(
+            value, ".4f" if row.unit == "error" else ".1f" if (value or 0) < 100 else ".0f"
+        )
 
     goal = "" if row.goal is None else f"<= {row.goal:g}"
     if row.goal is not None and row.goal_on == "ours":
@@ -60,7 +74,9 @@ def print_table(rows: list[Row]) -> None:
 def _print_plain(lines: list[list[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(HEADINGS, *lines, strict=True)]
     for line in [list(HEADINGS), *lines]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
 
 
 def write_json(path: Path, rows: list[Row], arguments: dict[str, Any], extra: Any = None) -> None:
@@ -81,15 +97,15 @@ def write_json(path: Path, rows: list[Row], arguments: dict[str, Any], extra: An
 
 def draw(path: Path, rows: list[Row]) -> None:
     """One bar per row: how many times faster than the best peer."""
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
 
     shown = [row for row in rows if row.ratio is not None and row.peer]
     if not shown:
         return
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.3 * len(shown)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 1 + 0.3 * len(shown)), layout="constrained")
     places = range(len(shown))
     colours = ["tab:red" if row.verdict == "MISS" else "tab:blue" for row in shown]
     axes.barh(places, [row.ratio or 0 for row in shown], color=colours, height=0.7)
@@ -105,4 +121,4 @@ def draw(path: Path, rows: list[Row]) -> None:
     axes.set_xlim(right=max(10.0, *(4 * (row.ratio or 0) for row in shown)))
     axes.set_xlabel(f"time of {OURS} / time of the best peer (black: goal)")
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    plt.close(figure)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_measure import OURS, Prepare, Row, Timing, row_of, take_turns
+from bench_peers import PERSISTING, Entry, Maker, make_ours
 
 import bloomstore
 from bloomstore import Scalable
-from bench_measure import OURS, Prepare, Row, Timing, row_of, take_turns
-from bench_peers import PERSISTING, Entry, Maker, make_ours
 
 GOALS = {
     "single hit": 0.9, "single miss": 0.9, "single add": 1.5,
@@ -155,8 +155,7 @@ def single_add(
     half = setting.keys // 2
     each = min(half // setting.rounds, SINGLE_KEYS)
     filled = {
-        who: maker(setting.keys, error, keys.kind, setting.folder)
-        for who, maker in makers.items()
+        who: maker(setting.keys, error, keys.kind, setting.folder) for who, maker in makers.items()
     }
     parts: dict[str, Iterator[list[Any]]] = {}
     for who, entry in filled.items():
@@ -248,7 +247,9 @@ def grown_rows(setting: Setting, kind: str, error: float) -> Iterator[Row]:
     wrong = float(ours.may_contain_many(keys.absent).mean())
     yield Row("grown error", detail, unit="error", ours=wrong, goal=error * 1.05, goal_on="ours")
     goals = (BITS_AT_10X, BITS_FULL) if error == 0.01 else (None, None)
-    yield Row("grown bits at 10x", detail, unit="bits/key", ours=bits, goal=goals[0], goal_on="ours")
+    yield Row(
+        "grown bits at 10x", detail, unit="bits/key", ours=bits, goal=goals[0], goal_on="ours"
+    )
     yield Row("grown bits full", detail, unit="bits/key", ours=_fill_up(ours), goal=goals[1],
               goal_on="ours")  # fmt: skip
     setting.store.drop(name)

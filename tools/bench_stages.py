@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench_measure import take_turns
 
 import bloomstore
 from bloomstore import Scalable, kernels
 from bloomstore.keys import fingerprints
-from bench_measure import take_turns
 
 STAGES = (1, 4, 8, 12)
 

@@ -10,18 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import lmdb
 import numpy as np
+from bench_measure import OURS, Row, row_of, take_turns
+from bench_rows import Keys, Setting, say
 from numpy.typing import NDArray
 
 import bloomstore
 from bloomstore import Fixed, kernels
 from bloomstore.kernels import OneKey
 from bloomstore.keys import fingerprint_chunks
-from bench_measure import OURS, Row, row_of, take_turns
-from bench_rows import Keys, Setting, say
 
 REOPEN_MILLISECONDS = 3.0
 DURABLE_ADD = 1.5
@@ -220,7 +220,7 @@ def threads(setting: Setting) -> Iterator[Row]:
 class AnonymousMemory:
     """The most anonymous memory that this process had in a block above what it began with."""
 
-    def __enter__(self) -> AnonymousMemory:
+    def __enter__(self) -> Self:
         self.most = 0
         self._before = self._now()
         self._end = threading.Event()

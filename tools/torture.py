@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import collections.abc as abc
-import ctypes
 import os
 import random
 import shutil
@@ -31,7 +30,7 @@ from pathlib import Path
 
 import torture_damage
 from torture_ledger import FIRST_EXTRA, MAIN, Ledger
-from torture_workers import SPEC, Reader, Writer, only_open, probe, say, verify
+from torture_workers import SPEC, Reader, Writer, die_with_parent, only_open, probe, say, verify
 
 import bloomstore
 from bloomstore import crash
@@ -351,11 +350,6 @@ class Torture:
             "violations": len(self.violations),
         }
         return "\n".join(f"{name:<38}{value:>12}" for name, value in rows.items())
-
-
-def die_with_parent() -> None:
-    """Nothing that is forked here outlives the run."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Broken(Exception):

@@ -76,7 +76,7 @@ def test_the_table_compares_layouts_and_lists_stages(cli: Cli) -> None:
     assert layouts == ["plain", "sliced", "blocked"]
     stages = [line.split() for line in lines if line[:5].strip().isdigit()]
     assert [stage[0] for stage in stages] == ["0", "1", "2", "3"]
-    assert stages[-1][-1] == "4"
+    assert int(stages[-1][-1]) > 4 * 10  # a cache line per hash and stage
     assert sum("*" in line for line in lines[3:6]) == 1
 
 
@@ -84,7 +84,7 @@ def test_json_has_the_same_numbers(cli: Cli) -> None:
     document = cli.ok("plan", "--capacity", "10M", "--grow", "1000", "--json").json
     steps = grow(Scalable(target_error=0.01, initial_capacity=10_000_000), 10**10)
     assert [stage["bits"] for stage in document["stages"]] == [step.bits for step in steps]
-    assert document["layout"] == "blocked"
+    assert document["layout"] == "sliced"
     assert set(document["layouts"]) == {"plain", "sliced", "blocked"}
     assert document["stages"][-1]["error"] <= 0.01
     assert document["spec"]["family"] == "scalable"

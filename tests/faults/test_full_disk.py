@@ -41,7 +41,7 @@ from bloomstore.errors import BloomStoreError, StoreFailed
 SPECS = {
     "growing": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
     "process": (Scalable(target_error=0.01, initial_capacity=32), "process"),
-    "fixed": (Fixed(capacity=1000, target_error=0.01), "commit"),
+    "fixed": (Fixed(capacity=20_000, target_error=0.01), "commit"),
 }
 SYNC_FAILED = "a sync failed"
 

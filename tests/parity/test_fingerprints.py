@@ -116,9 +116,7 @@ def test_slices_of_one_buffer_give_what_each_key_gives(
 
 
 @pytest.mark.parametrize("offsets", [[0, 4], [-1, 2], [2, 1], [0, 3, 2**62], [1, 3, 2]], ids=repr)
-def test_a_slice_outside_of_its_buffer_is_refused(
-    compiled: ModuleType, offsets: list[int]
-) -> None:
+def test_a_slice_outside_of_its_buffer_is_refused(compiled: ModuleType, offsets: list[int]) -> None:
     with pytest.raises(ValueError, match="not inside of 3 bytes"):
         compiled.fingerprints_of_slices(memoryview(b"abc"), np.array(offsets, np.int64), 2, 0)
 
@@ -132,7 +130,9 @@ def test_no_slices_give_no_fingerprints(compiled: ModuleType, offsets: list[int]
 def test_the_numpy_twin_leaves_slices_to_the_caller() -> None:
     from bloomstore.kernels import numpy_kernels
 
-    assert numpy_kernels.fingerprints_of_slices(memoryview(b""), np.zeros(1, np.int64), 2, 0) is None
+    assert (
+        numpy_kernels.fingerprints_of_slices(memoryview(b""), np.zeros(1, np.int64), 2, 0) is None
+    )
 
 
 @pytest.mark.parametrize("keys", [("a",), {"a"}, "abc", None, np.array([1])], ids=repr)
