@@ -18,11 +18,14 @@ from bloomstore.filters.estimate import Estimate
 from bloomstore.spec.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
 from bloomstore.spec.families import Dynamic, Fixed, Flexible, Scalable
 from bloomstore.store.filter import Filter
-from bloomstore.store.opening import open_store as open  # noqa: A004  the public name
+from bloomstore.store.opening import open_store
 from bloomstore.store.store import Store
 
 __version__ = "0.1.0"
 
+open = open_store  # noqa: A001  bloomstore.open
+
+# Without `open`: a star import must not replace the builtin.
 __all__ = [
     "BloomStoreError",
     "ByRate",
@@ -38,5 +41,4 @@ __all__ = [
     "Scalable",
     "Sequence",
     "Store",
-    "open",
 ]

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import contextlib
+import os
 import struct
 import uuid
 from dataclasses import replace
@@ -117,7 +118,7 @@ class Catalog:
 
     def copy(self, folder: Path) -> None:
         """Writes a consistent copy of the catalog into an existing empty folder."""
-        self._environment.copy(str(folder))
+        self._environment.copy(os.fsencode(folder))
 
     def close(self) -> None:
         """Waits for transactions to end and closes the environment."""

@@ -71,7 +71,7 @@ def open_environment(path: Path, *, read_only: bool) -> lmdb.Environment:
 
 def _open(path: Path, *, read_only: bool, create: bool) -> lmdb.Environment:
     return lmdb.open(
-        os.fspath(path),
+        os.fsencode(path),
         map_size=MAP_BYTES,
         max_dbs=len(TABLES),
         max_readers=MAX_READERS,

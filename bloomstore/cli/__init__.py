@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections.abc as abc
 import os
 import sys
+import traceback
 import warnings
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
@@ -157,6 +158,9 @@ def _run(command: Command, args: Namespace) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         _complain(f"{where}{error.strerror or error}")
+        return 2
+    except Exception:  # noqa: BLE001  a mistake of ours must not look like the answer "absent"
+        traceback.print_exc()
         return 2
     return status
 

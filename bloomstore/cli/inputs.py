@@ -63,7 +63,8 @@ def add_key_options(parser: ArgumentParser) -> None:
         dest="sources",
         action="append",
         metavar="FILE",
-        help="read keys from this file, one per line; - is standard input; may be repeated",
+        help="read keys from this file, one per line (LF or CRLF, an empty line is the empty key);"
+        " - is standard input; may be repeated",
     )
     parser.add_argument(
         "--type",
@@ -111,6 +112,9 @@ def require_keys(args: Namespace) -> None:
         raise UsageError("no keys: give KEY arguments, --from FILE, or --from - to type them")
 
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 def _sources(args: Namespace) -> list[str]:
     if args.sources:
         return list(args.sources)
@@ -129,6 +133,8 @@ def _stream_pieces(
     word = "record" if separator == b"\0" else "line"
     number = 1
     for lines, size_bytes in _split(stream, separator, name, word):
+        if separator == b"\n":
+            lines = _without_marks(lines, number)
         for start in range(0, len(lines), PIECE_KEYS):
             some = lines[start : start + PIECE_KEYS]
             part_bytes = size_bytes * len(some) // len(lines)
@@ -193,6 +199,13 @@ def _up_to_the_first_bad(
 
 def _text(line: bytes) -> str:
     return line.decode("utf-8")
+
+
+def _without_marks(lines: list[bytes], number: int) -> list[bytes]:
+    """Lines as an editor on any system shows them: no CR before the newline, no byte order mark."""
+    if number == 1 and lines and lines[0].startswith(_BYTE_ORDER_MARK):
+        lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+    return [line.removesuffix(b"\r") for line in lines]
 
 
 def _integer(line: bytes) -> int:

@@ -1,8 +1,9 @@
 """`bloomstore repair STORE`: mend what can be mended, and name what only a rebuild can mend.
 
-Damaged blocks are set to ones (they answer "maybe" for ever), a stage whose sync failed is written
-again, numbers of a restored catalog go on above those of its files. No key is ever lost by it.
-Exit status: 0 all is well now, 1 a filter needs a rebuild, 2 an error.
+Damaged blocks are set to ones (they answer "maybe", which raises the error until a rebuild), a
+stage whose sync failed is written again, numbers of a restored catalog go on above those of its
+files. No key is ever lost by it. Exit status: 0 all is well now, 1 a filter needs a rebuild, 2 an
+error.
 """
 
 from __future__ import annotations

@@ -36,14 +36,14 @@ def distinct_keys(stages: abc.Iterable[tuple[Geometry, int]]) -> Estimate:
     value = variance = older_error = 0.0
     for geometry, set_bits in stages:
         keys, sigma = _distinct_keys_of_one(geometry, set_bits)
+        if math.isinf(keys) or math.isinf(sigma):
+            return Estimate(math.inf, 0.0, math.inf, uncertain=True)
         error = error_at(geometry, set_bits)
         passed = 1.0 - min(0.99, older_error + error / (geometry.hashes + 1))
         skipped = keys / passed - keys
         value += keys + skipped
         variance += (sigma / passed) ** 2 + skipped
         older_error += error
-    if math.isinf(value):
-        return Estimate(value, 0.0, value, uncertain=True)
     spread = _SIGMAS_95 * math.sqrt(variance)
     return Estimate(value, max(0.0, value - spread), value + spread)
 

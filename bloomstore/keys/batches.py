@@ -123,7 +123,7 @@ def _one_key(keys: object) -> KeyTypeError:
         return KeyTypeError("None is not a batch of keys; accepted: an iterable of keys")
     name = type(keys).__name__
     article = "an" if name[0] in "aeiouAEIO" else "a"
-    return KeyTypeError(f"{article} {name} is one key, not many: use add")
+    return KeyTypeError(f"{article} {name} is one key, not many: use add or `in`")
 
 
 def _brackets(keys: Any, first: int, count: int) -> Any:

@@ -1,7 +1,7 @@
 """Mending what can be mended without the source, and naming what needs a rebuild.
 
     damage                              repair
-    blocks that fail their checksum     set to ones in the file: they answer "maybe" for ever
+    blocks that fail their checksum     set to ones in the file: they answer "maybe" until a rebuild
     a stage whose sync failed           written again into a new file, from memory and journal
     block checksums missing             made again, if the number of set bits is still right
     journal rows that cannot be read    deleted; the filters that may have lost keys are marked
@@ -124,7 +124,8 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
         for block in found.blocks:
             segment.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
         _renew(core, stage, segment)
-        yield Repair(f"{where}: blocks {list(found.blocks)} set to ones, they answer maybe")
+        what = f"blocks {list(found.blocks)} set to ones, they answer maybe and raise the error"
+        yield Repair(f"{where}: {what}", needs_rebuild=True)
     elif poisoned.startswith(DAMAGED_BLOCKS):
         _renew(core, stage, segment)
         yield Repair(f"{where}: its blocks are sound again")

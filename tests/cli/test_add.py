@@ -41,11 +41,12 @@ def test_reads_arguments_then_files_then_standard_input(
     assert all(_holds(store, "seen", ["a1", "f1", "f2", "s1"]))
 
 
-def test_only_the_newline_is_stripped_and_an_empty_line_is_the_empty_text(
+def test_only_the_end_of_a_line_is_stripped_and_an_empty_line_is_the_empty_text(
     cli: Cli, store: Path
 ) -> None:
-    cli.ok("add", store, "seen", stdin=b" spaced \r\n\nlast")
-    assert _holds(store, "seen", [" spaced \r", "", "last", "spaced"]) == [True, True, True, False]
+    cli.ok("add", store, "seen", stdin=b"\xef\xbb\xbffirst\n spaced \r\n\nlast")
+    keys = ["first", " spaced ", "", "last", "spaced", " spaced \r", "\ufefffirst"]
+    assert _holds(store, "seen", keys) == [True] * 4 + [False] * 3
 
 
 def test_null_separates_keys_that_have_newlines(cli: Cli, store: Path) -> None:

@@ -14,8 +14,8 @@ from bloomstore import ByRate, Dynamic, Fixed, Flexible, LinearTrend, Scalable, 
 @pytest.mark.parametrize(
     ("options", "spec"),
     [
-        ("", Scalable(target_error=0.01, layout="blocked")),
-        ("--scalable --target-error 0.1%", Scalable(target_error=0.001, layout="blocked")),
+        ("", Scalable(target_error=0.01, layout="sliced")),
+        ("--scalable --target-error 0.1%", Scalable(target_error=0.001, layout="sliced")),
         (
             "--capacity 1e3 --growth 4 --tightening 0.5 --layout sliced --seed 0x10",
             Scalable(

@@ -194,8 +194,8 @@ def test_an_endless_generator_gives_chunks() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ("alice", "a str is one key, not many: use add"),
-        (b"alice", "a bytes is one key, not many: use add"),
+        ("alice", "a str is one key, not many: use add or `in`"),
+        (b"alice", "a bytes is one key, not many: use add or `in`"),
         (bytearray(b"a"), "a bytearray is one key"),
         (memoryview(b"a"), "a memoryview is one key"),
         (5, "an int is one key, not many"),
