@@ -41,9 +41,9 @@ def take_turns(
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         first = number % len(names)
+        gc.collect()
         for name in names[first:] + names[:first]:
             call = contestants[name]()
-            gc.collect()
             gc.disable()
             begin = clock()
             call()

@@ -118,7 +118,7 @@ class Catalog:
 
     def copy(self, folder: Path) -> None:
         """Writes a consistent copy of the catalog into an existing empty folder."""
-        self._environment.copy(os.fsencode(folder))
+        self._environment.copy(os.fsencode(folder))  # type: ignore[arg-type]  # takes bytes too
 
     def close(self) -> None:
         """Waits for transactions to end and closes the environment."""
