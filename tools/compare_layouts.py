@@ -9,16 +9,16 @@ Filters of every layout are made in one store on a real disk, filled with intege
     warm      nanoseconds per key of a batch, everything in the page cache, for keys that were added
               (hit) and that were not (miss); includes the fingerprints, which are also timed alone
     cold      single lookups after the files were thrown out of the page cache: page faults that
-              waited for the disk, and microseconds, per lookup. Another process has the store
-              open, so active stages are not verified; blocks of sealed ones (Scalable) are, when
-              a lookup first needs them, and that is part of the figure
+              waited for the disk, and microseconds, per lookup. Active stages beyond 64 MB are
+              not verified at first use (smaller ones are, and are in memory after that); blocks
+              of sealed ones (Scalable) are, when a lookup first needs them, and that is part of
+              the figure
     first     milliseconds until the first process that opens the evicted store has its first
-              answer: it verifies the active stage
+              answer: it verifies an active stage of up to 64 MB
 
 Layouts take turns in every round; `best` is the quickest round, `median` the middle one. Compare
 within one run only: machines are busy, and ratios to `sliced` are printed for that. Cold figures
-mean something when the file has many more pages than lookups * hashes (10^8 keys; at 10^6 keys most
-lookups find pages that earlier ones have fetched).
+mean something when the file is beyond 64 MB and has many more pages than lookups * hashes: 10^8 keys.
 
 Eviction is checked with mincore: a run whose files stay in memory says so and ends with status 1.
 Linux only. Writes to a folder under --folder, removed at the end; progress goes to stderr.
@@ -48,9 +48,9 @@ from numpy.typing import NDArray
 
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
+from bloomstore.kernels import MAX_PRINTS_PER_CALL as CHUNK_KEYS
 from bloomstore.keys import fingerprint_chunks
 from bloomstore.spec.families import FilterSpec, Layout
-from bloomstore.store.filter import CHUNK_KEYS
 
 LAYOUTS: tuple[Layout, ...] = ("plain", "sliced", "blocked")
 REFERENCE: Layout = "sliced"
@@ -155,7 +155,7 @@ def measure_warm(path: Path, rows: abc.Sequence[Row], batch: int, rounds: int) -
                     if number >= 0:
                         times.append((time.perf_counter() - began) / batch * 1e9)
             began = time.perf_counter()
-            for _ in fingerprint_chunks(keys, 0, CHUNK_KEYS):
+            for _ in fingerprint_chunks(keys, 0, 65536):
                 pass
             hashing.append((time.perf_counter() - began) / batch * 1e9)
     return min(hashing)

@@ -220,6 +220,7 @@ class Torture:
         """Everybody who was not killed must finish an operation soon."""
         killed_at = self.killed_at
         self.ledger.answered[4] = 0
+        doing = {run: int(self.ledger.doing[run]) for run in self.writers.values()}
         self._await(lambda: self._all_beat(killed_at), "a survivor does not go on")
         for run in self.writers.values():
             pause = (int(self.ledger.beats[run]) - killed_at) / 1e9
@@ -227,7 +228,10 @@ class Torture:
             sync = int(self.ledger.answered[4]) / 1e9
             self.longest_sync = max(self.longest_sync, sync)
             if pause > PAUSE_LIMIT + SYNCS * sync:
-                self._complain(f"a survivor needed {pause:.2f} s to go on, a sync {sync:.3f} s")
+                self._complain(
+                    f"a survivor needed {pause:.2f} s to go on, a sync {sync:.3f} s;"
+                    f" operations under way: {doing}"
+                )
 
     def _all_beat(self, since: int) -> bool:
         return all(self.ledger.beats[run] > since for run in self.writers.values())

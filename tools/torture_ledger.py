@@ -7,7 +7,7 @@ of its own. Keys of a slot are numbered from 0, so "acknowledged up to n" says e
     intended   raised by the writer before it adds
     acked      raised by the reader when it has read the acknowledgement and found the keys
     dropping   set before a filter is dropped: from then on it may be missing
-    beats      when the writer last finished an operation
+    beats      when the writer last finished an operation; doing: which one it is at
     orders     where it shall die: crash point, how many times later; operations since then
 
 Invariants: acked <= intended; intended is raised before the add begins, so that a rebuild which
@@ -48,6 +48,7 @@ class Ledger:
         self.dropping = self._array((runs, SLOTS), np.uint8)
         self.created = self._array((runs, SLOTS), np.uint8)
         self.alive = self._array((runs,), np.uint8)
+        self.doing = self._array((runs,), np.uint8)
         self.beats = self._array((runs,), np.int64)
         self.longest = self._array((runs,), np.int64)
         self.orders = self._array((runs, 3), np.int64)

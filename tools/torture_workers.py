@@ -30,6 +30,7 @@ LOCK_SECONDS = 30.0
 EXTRAS = 6  # filters of single runs in the store at one time, about
 SHARE = 400  # keys that one run adds to each main filter before it turns to its own
 NEGATIVES = 20_000
+CHUNK = 500  # keys of a rebuild per call: the lock is held for three growths, not for all
 BULK = 200  # keys that are loaded in bulk, here
 
 
@@ -67,6 +68,7 @@ class Writer:
         while True:
             self._obey()
             operation = self._aimed() or self._chance.choices(names, weights)[0]
+            self._ledger.doing[self._run] = names.index(operation)
             operation()
             self._ledger.beat(self._run)
             self._ledger.orders[self._run, 2] += 1
@@ -213,8 +215,8 @@ class Writer:
         try:
             with self._store.rebuild(name) as new:
                 source = self._ledger.intended_keys(name)
-                for first in range(0, len(source), 5000):
-                    new.add_many(source[first : first + 5000])
+                for first in range(0, len(source), CHUNK):
+                    new.add_many(source[first : first + CHUNK])
                     self._ledger.beat(self._run)
                 if self._chance.random() < 0.8:
                     new.switch()

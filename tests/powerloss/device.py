@@ -13,8 +13,9 @@ Syncs are recorded and not passed on: nothing here needs a real device to be slo
     DEVICE_LOG      the log, outside of the folder; none means: record nothing
     DEVICE_ACKS     writes to this file are acknowledgements, in their exact order
     DEVICE_FAULTS   "call:error:n:part,..." makes the n-th such call fail whose path contains the
-                    part ("n+": from then on); calls are write, sync, msync, allocate, truncate,
-                    open, rename, unlink, mkdir, mmap; an error of 0 kills the process instead
+                    part ("n+": from then on); an error of 0 kills the process instead. Calls are
+                    open, write, commit (a write through O_DSYNC), sync, msync, allocate,
+                    truncate, rename, unlink, mkdir, mmap
 
     record in the log: 40 bytes (native order), then a name, then bytes
       kind u8, padding, name length u32, inode u64, offset u64, length u64, bytes u64
@@ -285,13 +286,19 @@ int creat(const char *path, mode_t mode) {
     OPEN(AT_FDCWD, path, O_CREAT | O_TRUNC | O_WRONLY, real(path, mode));
 }
 
+/* Whether writes through it are on the device when they return: LMDB commits by one of these. */
+static int is_direct(int fd) {
+    int kept = errno, flags = fcntl(fd, F_GETFL);
+    errno = kept;
+    return flags >= 0 && (flags & O_DSYNC);
+}
+
 /* A write that was made: in the page cache, and on the device if the descriptor is made so. */
 static void note_write(int fd, uint64_t inode, const void *bytes, ssize_t done, off_t offset) {
     if (done <= 0) return;
     int kept = errno;
     record('W', inode, offset, done, NULL, bytes, done);
-    int flags = fcntl(fd, F_GETFL);
-    if (flags >= 0 && (flags & O_DSYNC)) record('G', inode, offset, done, NULL, NULL, 0);
+    if (is_direct(fd)) record('G', inode, offset, done, NULL, NULL, 0);
     errno = kept;
 }
 
@@ -305,7 +312,7 @@ static off_t place(int fd, off_t size) {
     if (!counts(fd, path, &status)) return call; \
     begin(); \
     ssize_t done = -1; \
-    if (!fails("write", path)) { \
+    if (!fails(is_direct(fd) ? "commit" : "write", path)) { \
         off_t offset = where; \
         done = call; \
         note_write(fd, status.st_ino, bytes, done, offset); \
@@ -350,7 +357,7 @@ static char *joined(const struct iovec *parts, int count) {
     if (!counts(fd, path, &status)) return call; \
     begin(); \
     ssize_t done = -1; \
-    if (!fails("write", path)) { \
+    if (!fails(is_direct(fd) ? "commit" : "write", path)) { \
         char *bytes = joined(parts, count); \
         off_t offset = where; \
         done = call; \
