@@ -18,7 +18,8 @@ Filters of every layout are made in one store on a real disk, filled with intege
 
 Layouts take turns in every round; `best` is the quickest round, `median` the middle one. Compare
 within one run only: machines are busy, and ratios to `sliced` are printed for that. Cold figures
-mean something when the file is beyond 64 MB and has many more pages than lookups * hashes: 10^8 keys.
+mean something when the file is beyond 64 MB and has many more pages than lookups * hashes (10^8
+keys).
 
 Eviction is checked with mincore: a run whose files stay in memory says so and ends with status 1.
 Linux only. Writes to a folder under --folder, removed at the end; progress goes to stderr.
@@ -48,7 +49,6 @@ from numpy.typing import NDArray
 
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
-from bloomstore.kernels import MAX_PRINTS_PER_CALL as CHUNK_KEYS
 from bloomstore.keys import fingerprint_chunks
 from bloomstore.spec.families import FilterSpec, Layout
 
