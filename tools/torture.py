@@ -228,10 +228,8 @@ class Torture:
             sync = int(self.ledger.answered[4]) / 1e9
             self.longest_sync = max(self.longest_sync, sync)
             if pause > PAUSE_LIMIT + SYNCS * sync:
-                self._complain(
-                    f"a survivor needed {pause:.2f} s to go on, a sync {sync:.3f} s;"
-                    f" operations under way: {doing}"
-                )
+                what = f"a survivor needed {pause:.2f} s to go on, a sync {sync:.3f} s"
+                self._complain(f"{what}; operations under way: {doing}")
 
     def _all_beat(self, since: int) -> bool:
         return all(self.ledger.beats[run] > since for run in self.writers.values())
@@ -367,7 +365,7 @@ def torture(path: Path, args: argparse.Namespace) -> bool:
     try:
         run.run()
     except Broken:
-        pass
+        pass  # it is among the violations
     finally:
         run.end_everything()
         run._listen()

@@ -105,6 +105,21 @@ class Catalog:
         finally:
             self.gate.leave()
 
+    def settle(self) -> None:
+        """Lets reads see a commit whose process died in it: on disk, but not in LMDB's table.
+
+        Only the next write transaction notices that the last writer died, and repairs the table.
+        Without this the next holder of the writer lock looks at the state before that commit, and
+        an acknowledged key was lost (found by kills inside the commit). 2.3 us.
+        """
+        self.gate.enter()
+        try:
+            self._begin(write=True).abort()
+        except lmdb.Error as error:
+            raise StoreFailed(f"{self.path}: the catalog takes no changes: {error}") from error
+        finally:
+            self.gate.leave()
+
     def _begin(self, *, write: bool) -> Any:
         try:
             return self._environment.begin(write=write)

@@ -43,6 +43,7 @@ def rollback(core: Core) -> str | None:
 
 def finish(core: Core) -> None:
     """Makes words and bits what the catalog says. Called under the writer lock."""
+    core.catalog.settle()  # a holder that died inside its commit left more than reads can see
     with core.catalog.read() as view:
         counters = view.counters()
         behind = core.words[APPLIED] < counters.sequence
@@ -57,6 +58,7 @@ def finish(core: Core) -> None:
 
 def recover(core: Core) -> None:
     """Applies the whole journal and sets all words. Called under the writer lock."""
+    core.catalog.settle()
     with core.catalog.read() as view:
         counters = view.counters()
         rows = list(view.journal())

@@ -370,10 +370,14 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
     core = Core(folder, options)
     try:
         alone = core.users.is_alone()
-        core.doubt = recovery.rollback(core)
-        if not options.read_only and core.doubt is None:
+        if options.read_only:
+            core.doubt = recovery.rollback(core)
+        else:
             with core.lock.hold():
-                _recover(core, completely=alone or core.words[BOOT] != core.boot_word)
+                core.catalog.settle()
+                core.doubt = recovery.rollback(core)
+                if core.doubt is None:
+                    _recover(core, completely=alone or core.words[BOOT] != core.boot_word)
         core.users.share()
     except BaseException:
         core.close()
