@@ -14,17 +14,24 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import take_turns
+from bench_measure import once, take_turns
 
 import bloomstore
 from bloomstore import Scalable, kernels
+from bloomstore.filters.chain import Chain
 from bloomstore.keys import fingerprints
 
 STAGES = (1, 4, 8, 12)
+
+
+def ask_each(chain: Chain, prints: Any) -> None:
+    for vector, geometry in zip(chain.vectors, chain.geometries, strict=True):
+        kernels.find([vector], [geometry], prints)
 
 
 def measure(keys: int, rounds: int) -> dict[str, Any]:
@@ -49,18 +56,11 @@ def measure(keys: int, rounds: int) -> dict[str, Any]:
                 chains[stages] = (grown, grown._current().live, grown.stats())
             calls: dict[str, Any] = {}
             for stages, (grown, chain, _) in chains.items():
-                calls[f"{stages} lookup"] = lambda grown=grown: (
-                    lambda: grown.may_contain_many(absent)
+                calls[f"{stages} lookup"] = once(partial(grown.may_contain_many, absent))
+                calls[f"{stages} once"] = once(
+                    partial(kernels.find, chain.vectors, chain.geometries, prints)
                 )
-                calls[f"{stages} once"] = lambda chain=chain: (
-                    lambda: kernels.find(chain.vectors, chain.geometries, prints)
-                )
-                calls[f"{stages} each"] = lambda chain=chain: (
-                    lambda: [
-                        kernels.find([vector], [geometry], prints)
-                        for vector, geometry in zip(chain.vectors, chain.geometries, strict=True)
-                    ]
-                )
+                calls[f"{stages} each"] = once(partial(ask_each, chain, prints))
             timings = take_turns(calls, rounds)
             for stages, (_, _, stats) in chains.items():
                 best = {

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import lmdb
 import numpy as np
-from bench_measure import OURS, Row, row_of, take_turns
+from bench_measure import OURS, Row, once, row_of, take_turns
 from bench_rows import Keys, Setting, say
 from numpy.typing import NDArray
 
@@ -62,10 +63,10 @@ def reopen(setting: Setting, keys: int) -> Iterator[Row]:
 
     opened: list[bloomstore.Store] = []
 
-    def prepare_ours() -> Callable[[], object]:
+    def prepare_ours() -> list[Callable[[], object]]:
         while opened:
             opened.pop().close()
-        return ours
+        return [ours]
 
     contestants = {OURS: prepare_ours}
     if "pybloomfiltermmap3" in setting.peers:
@@ -80,7 +81,7 @@ def reopen(setting: Setting, keys: int) -> Iterator[Row]:
             bloom = pybloomfilter.BloomFilter.open(file)
             assert key in bloom
 
-        contestants["pybloomfiltermmap3"] = lambda: theirs
+        contestants["pybloomfiltermmap3"] = once(theirs)
     timings = take_turns(contestants, 4 * setting.rounds)
     prepare_ours()
     row = row_of("reopen", f"{keys:.0e} keys", timings, 1, REOPEN_MILLISECONDS, scale=1e3,
@@ -105,46 +106,49 @@ def durable(setting: Setting, adds: int) -> Iterator[Row]:
             with bare.begin(write=True) as transaction:
                 transaction.put(next(sequence).to_bytes(8, "big"), bytes(size))
 
-        def add_one() -> Callable[[], object]:
-            key = int(rng.integers(0, 1 << 62))
-            return lambda: seen.add(key)
+        def add_one() -> list[Callable[[], object]]:
+            return [partial(seen.add, int(rng.integers(0, 1 << 62)))]
 
         timings = take_turns(
-            {OURS: add_one, "bare LMDB commit": lambda: lambda: commit(JOURNAL_ROW_BYTES)},
+            {OURS: add_one, "bare LMDB commit": once(partial(commit, JOURNAL_ROW_BYTES))},
             adds,
             time.perf_counter,
         )
         row = row_of("durable add", "int", timings, 1, DURABLE_ADD, scale=1e6, unit="us")
-        yield _by_median(row)
+        yield _worse_of_both(row)
 
         def keys() -> NDArray[np.int64]:
             return rng.integers(0, 1 << 62, MANY, dtype=np.int64)
 
-        def add_durably() -> Callable[[], object]:
-            array = keys()
-            return lambda: seen.add_many(array)
+        def add_durably() -> list[Callable[[], object]]:
+            return [partial(seen.add_many, keys())]
 
-        def commit_and_add() -> Callable[[], object]:
+        def commit_and_add() -> list[Callable[[], object]]:
             array = keys()
 
             def run() -> None:
                 commit(16 * MANY)
                 quick.add_many(array)
 
-            return run
+            return [run]
 
         contestants = {OURS: add_durably, "bare LMDB commit + process add": commit_and_add}
         timings = take_turns(contestants, max(10, adds // 4), time.perf_counter)
         row = row_of("durable add_many", f"int x{MANY}", timings, 1, DURABLE_MANY, scale=1e6,
                      unit="us")  # fmt: skip
-        yield _by_median(row)
+        yield _worse_of_both(row)
     bare.close()
 
 
-def _by_median(row: Row) -> Row:
-    """A sync takes what the disk takes: its middle says more than its luckiest moment."""
-    row.note = f"ratio of medians; best against best {row.ratio:.2f}"
-    row.ratio = row.median_ratio
+def _worse_of_both(row: Row) -> Row:
+    """The goal holds for the best and for the median.
+
+    The median of a busy disk hides what we cost beside the sync, the best of a few shows luck.
+    """
+    assert row.ratio is not None
+    assert row.median_ratio is not None
+    row.note = f"goal on the worse of best ({row.ratio:.2f}) and median ({row.median_ratio:.2f})"
+    row.ratio = max(row.ratio, row.median_ratio)
     return row
 
 
@@ -164,8 +168,8 @@ def checks(setting: Setting) -> Iterator[Row]:
             kernels.find(chain.vectors, chain.geometries, prints)
 
     contestants = {
-        OURS: lambda: lambda: seen.may_contain_many(absent),
-        "fingerprints and find": lambda: bare_find,
+        OURS: once(lambda: seen.may_contain_many(absent)),
+        "fingerprints and find": once(bare_find),
     }
     timings = take_turns(contestants, 2 * setting.rounds)
     yield row_of("checks: bulk", "int array", timings, len(absent), None)
@@ -183,7 +187,7 @@ def checks(setting: Setting) -> Iterator[Row]:
         return run
 
     if kernels.BACKEND == "compiled":
-        contestants = {OURS: lambda: each(seen), "the same without a store": lambda: each(alone)}
+        contestants = {OURS: once(each(seen)), "the same without a store": once(each(alone))}
         timings = take_turns(contestants, 2 * setting.rounds)
         yield row_of("checks: single", "int", timings, len(listed), None)
     setting.store.drop(name)
@@ -207,7 +211,7 @@ def threads(setting: Setting) -> Iterator[Row]:
         for worker in workers:
             worker.join()
 
-    contestants = {OURS: lambda: two, "one thread": lambda: lambda: seen.may_contain_many(absent)}
+    contestants = {OURS: once(two), "one thread": once(lambda: seen.may_contain_many(absent))}
     timings = take_turns(contestants, 6 * setting.rounds, time.perf_counter)
     row = row_of("threads: two", "int array", timings, len(absent), None)
     row.note = "elapsed; wants two idle cores"

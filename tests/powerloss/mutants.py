@@ -152,7 +152,7 @@ def catalog_in_place() -> None:
 
 def not_marked_dirty() -> None:
     """Adds of durability `process` do not say first that the catalog is behind."""
-    _replace(writer, "_mark_dirty", nothing)
+    _replace(writer, "mark_dirty", nothing)
 
 
 def applied_outside_the_lock() -> None:

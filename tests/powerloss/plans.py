@@ -17,7 +17,7 @@ EVERYTHING = Plan(
     (
         Run(("begin", "adds")),
         Run(("rebuild", "notes", "drop", "backup")),
-        Run(("more",)),
+        Run(("load", "more")),
     ),
 )
 
@@ -49,7 +49,11 @@ def killed(point: str, time: int = 1) -> Plan:
     return Plan(
         f"killed at {point!r}, {time}",
         (
-            Run(("begin", "adds", "rebuild", "drop"), crash_at=f"{point}#{time}", may_fail=True),
+            Run(
+                ("begin", "adds", "rebuild", "load", "drop"),
+                crash_at=f"{point}#{time}",
+                may_fail=True,
+            ),
             Run(("more", "drop")),
         ),
     )

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 import bloomstore
 from bloomstore import Fixed, Flexible, Scalable, Sequence
-from bloomstore.store import core
+from bloomstore.store import bulk, core
 
 SPECS = {
     "commit": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
@@ -144,6 +144,19 @@ def recover(path: Path) -> None:
             store[name].may_contain_many(range(10))
 
 
+def load(path: Path) -> None:
+    """Bulk loads, which write whole files instead of a journal."""
+    bulk.LEAST_KEYS = 100
+    with bloomstore.open(path) as store:
+        for name, users in ensure_filters(store).items():
+            for number in range(2):
+                keys = [f"load {number} {part}" for part in range(400)]
+                users.add_many(keys)
+                say({"added": [name, keys]})
+                users.add(f"after load {number}")
+                say({"added": [name, [f"after load {number}"]]})
+
+
 def tidy(path: Path) -> None:
     """Opens a store and closes it, which writes what others left unwritten."""
     bloomstore.open(path).close()
@@ -178,7 +191,7 @@ def refuse(path: Path) -> None:
 
 PARTS = {
     part.__name__: part
-    for part in (begin, adds, more, rebuild, drop, notes, recover, tidy, backup, refuse)
+    for part in (begin, adds, more, rebuild, drop, notes, recover, load, tidy, backup, refuse)
 }
 
 
