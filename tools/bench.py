@@ -111,7 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     quick = arguments.quick
-    arguments.keys = arguments.keys or (200_000 if quick else 1_000_000)
+    arguments.keys = arguments.keys or (100_000 if quick else 1_000_000)
     arguments.errors = arguments.errors or ([0.01] if quick else [0.01, 0.001])
     arguments.rounds = arguments.rounds or (3 if quick else 7)
     return arguments

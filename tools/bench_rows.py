@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import OURS, Prepare, Row, Timing, row_of, take_turns
+from bench_measure import OURS, Prepare, Row, Timing, once, row_of, take_turns
 from bench_peers import PERSISTING, Entry, Maker, make_ours
 
 import bloomstore
@@ -122,7 +122,10 @@ def lookup_rows(
 
 
 def in_parts(call: Callable[[Any], object], keys: Any) -> list[Callable[[], object]]:
-    """The call for each tenth of the keys; slices are made here, outside the clock."""
+    """The call for each tenth of the keys; slices are made here, outside the clock.
+
+    For rows of single keys only: a bulk row is about one call with all keys.
+    """
     step = max(1, -(-len(keys) // PARTS))
     parts = [keys[start : start + step] for start in range(0, len(keys), step)]
     return [partial(call, part) for part in parts]
@@ -131,10 +134,10 @@ def in_parts(call: Callable[[Any], object], keys: Any) -> list[Callable[[], obje
 def lookup(entry: Entry, row: str, keys: Keys, listed: list[Any], array: Any) -> Prepare:
     if "array" in row:
         assert entry.find_array is not None
-        find_array = entry.find_array
-        return lambda: in_parts(find_array, array)
-    call = entry.each_in if "single" in row else entry.find_many
-    return lambda: in_parts(call, keys.fresh(listed))
+        return once(partial(entry.find_array, array))
+    if "single" in row:
+        return lambda: in_parts(entry.each_in, keys.fresh(listed))
+    return lambda: [partial(entry.find_many, keys.fresh(listed))]
 
 
 def error_row(filled: dict[str, Entry], keys: Keys, error: float, detail: str) -> Row:
@@ -187,8 +190,6 @@ def bulk_add(
     """All keys into an empty filter made for them."""
     say(f"{name}, {detail}")
     made: dict[str, Entry] = {}
-    # A million keys or more in one call are loaded in another way: that call must stay whole.
-    split = in_parts if setting.keys <= 1_000_000 else lambda call, keys: [partial(call, keys)]
 
     def contestant(who: str) -> Prepare:
         def prepare() -> list[Callable[[], object]]:
@@ -198,8 +199,8 @@ def bulk_add(
             if "array" in name:
                 add_array = entry.add_array
                 assert add_array is not None
-                return split(add_array, keys.present_array)
-            return split(entry.add_many, keys.fresh(keys.present))
+                return [partial(add_array, keys.present_array)]
+            return [partial(entry.add_many, keys.fresh(keys.present))]
 
         return prepare
 
@@ -237,7 +238,7 @@ def grown_rows(setting: Setting, kind: str, error: float) -> Iterator[Row]:
 
     def contestant(who: str) -> Prepare:
         def prepare() -> list[Callable[[], object]]:
-            return in_parts(asked[who], keys.fresh(keys.absent[: samples[who]]))
+            return [partial(asked[who], keys.fresh(keys.absent[: samples[who]]))]
 
         return prepare
 

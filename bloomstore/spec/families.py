@@ -59,15 +59,21 @@ RESERVE_SIGMAS = 3.1
 
 
 # One cache line per lookup is worth its bits while they are few. Measured against sliced at 10^7
-# keys (tools/compare_layouts.py): a stage of error 1e-2 takes 3 % more bits, a warm hit 0.2 and a
-# cold one 0.6 of the time, a miss as long; one of error 1e-3 takes 8 % more, and a miss 1.5 times
-# as long. A growing filter promises tighter stages than the whole, and pays that per stage.
-BLOCKED_FROM_ERROR = 5e-3
+# keys (tools/compare_layouts.py): at an error of 1e-2 blocked takes 3 % more bits, a warm hit 0.2
+# and a cold one 0.6 of the time; at 1e-3 8 % more, and 0.4 of both; at 1e-4 already 15 % more.
+# A miss takes as long, up to 1.5 times at 1e-3.
+BLOCKED_FROM_ERROR = 1e-3
 
 
-def default_layout(first_error: float, scheme: Scheme) -> Layout:
-    """The layout a family takes when none is named, by the error of its first stage."""
-    return "blocked" if scheme == "spread" and first_error >= BLOCKED_FROM_ERROR else "sliced"
+def default_layout(target_error: float, scheme: Scheme, *, grows_tighter: bool) -> Layout:
+    """The layout a family takes when none is named.
+
+    A filter whose stages get tighter as it grows is sliced: it would pay the extra bits in every
+    stage, and its misses, which ask all stages, take 1.25 times as long when blocked.
+    """
+    if grows_tighter or scheme == "h3" or target_error < BLOCKED_FROM_ERROR:
+        return "sliced"
+    return "blocked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,10 +315,10 @@ def _sized(
 
 
 def _layout_of(spec: Fixed | Scalable | Dynamic) -> Layout:
-    error = spec.target_error
-    if isinstance(spec, Scalable):
-        error = scalable.first_error(error, spec.tightening)
-    return spec.layout or default_layout(error, spec.scheme)
+    grows_tighter = isinstance(spec, Scalable)
+    return spec.layout or default_layout(
+        spec.target_error, spec.scheme, grows_tighter=grows_tighter
+    )
 
 
 @lru_cache(maxsize=4096)  # a catalog row is read often, and solving for a size takes milliseconds

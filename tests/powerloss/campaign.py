@@ -44,7 +44,7 @@ class Run:
 class Plan:
     """What is recorded: processes that use one store, one after the other.
 
-    after_errors: the disk refused something, so filters may say that a sync failed.
+    after_errors: the disk refused something, and filters may say so.
     """
 
     name: str

@@ -69,11 +69,11 @@ def journal_deleted_first() -> None:
         def whole(*arguments: Any) -> None:
             real(*arguments)
             while waiting:
-                real_sync(waiting.pop())
+                waiting.pop()._file.sync_memory()
 
         return whole
 
-    real_sync = _replace(Segment, "sync", lambda self: waiting.append(self))
+    _replace(Segment, "sync", lambda self: waiting.append(self))
     for name in ("every_filter", "seal"):
         _replace(checkpoint, name, and_then_sync(getattr(checkpoint, name)))
 

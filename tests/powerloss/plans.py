@@ -41,6 +41,7 @@ DIRTY_WITHOUT_DESCRIPTORS = Plan(
         Run(("adds",), crash_at="process add: bits set#3"),
         Run(("tidy",), faults=(Fault("open", 1, errno.EMFILE, ".seg", from_then_on=True),)),
     ),
+    after_errors=True,
 )
 
 

@@ -29,7 +29,8 @@ from bloomstore.errors import BloomStoreError, NotAStore, StoreNotFound
 NEGATIVES = 1500
 # What may be wrong with a filter of durability `process` after the machine went down.
 LOST_WITH_THE_MACHINE = ("the machine went down", "went with the machine")
-SYNC_FAILED = "a sync failed"
+# What may be wrong with any filter after the disk refused something.
+REFUSED = ("a sync failed", "could not be applied")
 NEXT_KEY = "the next day"
 # Every key is asked for in a batch, and one of so many by itself, too.
 SINGLE_STEP = 7
@@ -113,7 +114,7 @@ def _repair(path: Path, promised: Promises, wrong: list[str]) -> None:
         done = list(store.repair())
         _find_keys(store, promised, wrong, "after repair")
         if wrong:
-            wrong += done
+            wrong += map(str, done)
 
 
 def _read_before_recovery(path: Path, promised: Promises, wrong: list[str]) -> None:
@@ -148,7 +149,7 @@ def _look_at_states(store: bloomstore.Store, wrong: list[str], *, after_errors: 
         users = store[name]
         if not users.state.is_sound:
             reasons = LOST_WITH_THE_MACHINE if users.durability == "process" else ()
-            reasons += (SYNC_FAILED,) if after_errors else ()
+            reasons += REFUSED if after_errors else ()
             if any(reason in str(users.state) for reason in reasons):
                 excused.add(name)
             elif not str(users.state).startswith("fenced"):
