@@ -254,6 +254,15 @@ class _Worker:
 
     def ask(self, line: str) -> tuple[str, list[str]]:
         """Judges one image: how it was chosen, and what is wrong with it."""
+        for _ in range(2):  # whatever else may have ended the process, an image does it again
+            answer = self._ask(line)
+            if answer:
+                found = json.loads(answer)
+                return found["how"], found["wrong"]
+            status = self.close()
+        return "", [f"the process that opened the image ended with {status}, twice"]
+
+    def _ask(self, line: str) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, HERE / "worker.py", self._folder],
@@ -270,14 +279,11 @@ class _Worker:
         try:
             process.stdin.write(f"{line}\n")
             process.stdin.flush()
-            answer = process.stdout.readline()
+            return process.stdout.readline()
+        except BrokenPipeError:
+            return ""
         finally:
             timer.cancel()
-        if not answer:
-            status = self.close()
-            return "", [f"the process that opened the image ended with {status}"]
-        found = json.loads(answer)
-        return found["how"], found["wrong"]
 
     def close(self) -> int | None:
         """Ends the process and returns its status."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import random
 import shutil
@@ -36,7 +37,7 @@ def main(folder: Path) -> None:
             known, recorded = file, pickle.loads(Path(file).read_bytes())
         assert recorded is not None
         image, how = recorded.trace.image(int(moment), random.Random(seed))
-        root = folder / f"image {number}"
+        root = folder / f"image {number} of {os.getpid()}"
         write_folder(image, root)
         promised = verdict.promises(recorded.promised(int(moment)))
         try:
