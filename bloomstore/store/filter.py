@@ -123,27 +123,35 @@ class Filter(OneKey):
         """How many different keys were added, estimated from the bits."""
         return count_of(self._store.core, self._current())
 
-    def fence(self, reason: str) -> str:
+    @property
+    def fences(self) -> dict[str, str]:
+        """Token -> reason of every fence that stands now, in whatever process it was raised."""
+        return dict(load_view(self._store.core, self.name, self._number).row.fences)
+
+    def fence(self, reason: str, *, renew: bool = False) -> str:
         """Makes every lookup in every process answer "maybe" until `unfence(token)`.
 
-        Kept in the catalog: a fence survives crashes and restarts.
+        Kept in the catalog: a fence survives crashes and restarts. With `renew` it takes the place
+        of fences with the same reason, whose tokens lower nothing from then on.
         """
         token = uuid.uuid4().hex
         with self._store.changing("fence") as core:
             self._current()  # raises when the filter was dropped
             with core.change() as change:
-                row = change.update_filter(self.name)
-                change.update_filter(self.name, fences=row.fences | {token: reason})
+                fences = change.update_filter(self.name).fences
+                if renew:
+                    fences = {known: why for known, why in fences.items() if why != reason}
+                change.update_filter(self.name, fences=fences | {token: reason})
                 change.raise_generation()
         return token
 
-    def unfence(self, token: str) -> None:
-        """Takes one fence away; an unknown token is no error (it may have been taken before)."""
+    def unfence(self, *tokens: str) -> None:
+        """Takes fences away; an unknown token is no error (it may have been taken before)."""
         with self._store.changing("unfence") as core:
             self._current()
             with core.change() as change:
                 row = change.update_filter(self.name)
-                left = {known: why for known, why in row.fences.items() if known != token}
+                left = {known: why for known, why in row.fences.items() if known not in tokens}
                 change.update_filter(self.name, fences=left)
                 change.raise_generation()
 

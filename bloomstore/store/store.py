@@ -19,6 +19,7 @@ import contextlib
 import os
 import threading
 import time
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -86,9 +87,18 @@ class Store:
         return core
 
     def create(
-        self, name: str, spec: FilterSpec, *, durability: Durability | None = None
+        self,
+        name: str,
+        spec: FilterSpec,
+        *,
+        durability: Durability | None = None,
+        fence: str | None = None,
     ) -> Filter:
-        """Makes a new, empty filter. Raises FilterExists."""
+        """Makes a new, empty filter. Raises FilterExists.
+
+        With `fence`, a reason, it is born fenced: no process sees it answer "no" before somebody
+        has filled it and lowered the fence (see Filter.fences).
+        """
         _check_name(name)
         spec = resolved(_check_spec(spec))
         durability = self.options.durability if durability is None else durability
@@ -106,6 +116,7 @@ class Store:
                 spec=spec,
                 durability=durability,
                 created_at=time.time(),
+                fences={} if fence is None else {uuid.uuid4().hex: fence},
             )
 
             def announce(change: CatalogChange) -> None:

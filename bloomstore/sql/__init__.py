@@ -1,0 +1,26 @@
+"""Guards for SQLAlchemy: a key that is certainly absent never costs a query.
+
+class User(Base):
+id: Mapped[int] = mapped_column(primary_key=True, info={"bloomstore": Guard()})
+
+plugin = BloomPlugin(store, Base.metadata)
+plugin.listen(engine, Session)
+plugin.build(engine)
+plugin.probe(User.id, 42)
+"""
+
+from bloomstore.sql.answer import Answer
+from bloomstore.sql.build import BuildError, Built
+from bloomstore.sql.guard import Guard
+from bloomstore.sql.plugin import BloomPlugin
+from bloomstore.sql.session import Guarded, GuardedSession
+
+__all__ = [
+    "Answer",
+    "BloomPlugin",
+    "BuildError",
+    "Built",
+    "Guard",
+    "Guarded",
+    "GuardedSession",
+]

@@ -1,0 +1,382 @@
+"""A guard at work: its filter, the canonical form of its column, and whether it may be believed.
+
+In: values as the application has them. Out: an Answer. A guard says ABSENT only if all of this
+holds; anything else is UNKNOWN, with the reason:
+  1. its filter is sound and has no fence (the catalog says so, to every process);
+  2. the live column has a canonical form, and it is the one the filter was built with;
+  3. the database is the one the filter was built from, and the store is no restored copy.
+
+What the filter was built with is in the store's notes, as JSON under "guard/<name>". A form that
+has changed needs a new filter: the build drops the old one, so that every process loses its
+handle and looks at the note again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Uuid
+from sqlalchemy.engine import Dialect
+
+from bloomstore import BloomStoreError, Filter, Store
+from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
+from bloomstore.keys import Key
+from bloomstore.sql import canon
+from bloomstore.sql.answer import Answer
+from bloomstore.sql.canon import Canon, Unclear
+from bloomstore.sql.databases import ColumnFacts, TableFacts
+from bloomstore.sql.guard import Declared
+from bloomstore.sql.metrics import Metrics
+from bloomstore.sql.pending import Pending
+
+log = logging.getLogger("bloomstore.sql")
+
+NOT_BUILT = "not built yet"
+NOT_SEEN = "its database has not been seen yet"
+
+
+@dataclass(slots=True)
+class Live:
+    """What was read of the live database on a new connection."""
+
+    dialect: Dialect
+    identity: dict[str, str]
+    table: TableFacts
+    inexact: str = ""
+
+
+@dataclass(slots=True)
+class Note:
+    """What a filter was built with, as it stands in the catalog."""
+
+    table: str
+    schema: str | None
+    columns: list[str]
+    form: dict[str, Any] = field(default_factory=dict)
+    database: dict[str, str] = field(default_factory=dict)
+    store: str = ""
+    rows: int = 0
+    deleted: int = 0
+
+    def pack(self) -> bytes:
+        """As JSON, for people too."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Note:
+        """Unknown fields of a later version are left out."""
+        found = json.loads(raw)
+        return cls(**{name: found[name] for name in cls.__slots__ if name in found})
+
+
+class ActiveGuard:
+    """One guard of one plugin. Safe in several threads."""
+
+    def __init__(self, store: Store, declared: Declared) -> None:
+        self.store = store
+        self.declared = declared
+        self.name = declared.name
+        self.metrics = Metrics()
+        self.doubt = NOT_SEEN
+        self.canon: Canon | None = None
+        self.own: type | None = None  # values of this type are sent and kept as they are
+        self._live: Live | None = None
+        self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
+        self.filter = self._open()
+
+    # Asking ------------------------------------------------------------------------
+
+    def ask(self, value: object, pending: Pending | None = None) -> Answer:
+        """The answer for a value as the application has it; a tuple for a composite key."""
+        if self.doubt and self._still_doubts():
+            return self._unknown(self.doubt)
+        try:
+            return self.ask_key(self.key_of(value), pending)
+        except Unclear as why:
+            return self._unknown(str(why))
+
+    def ask_key(self, key: Key, pending: Pending | None = None) -> Answer:
+        """The answer for a canonical key."""
+        if pending is not None:
+            if self in pending.unknown:
+                return self._unknown("this transaction has written keys that are not known")
+            if key in pending.keys.get(self, ()):
+                self.metrics.maybe += 1
+                return Answer.MAYBE
+        try:
+            if key not in self.filter:
+                self.metrics.absent += 1
+                return Answer.ABSENT
+            state = self.filter.state
+        except BloomStoreError as error:
+            self.reopen()
+            return self._unknown(str(error))
+        if not state.is_sound:
+            return self._unknown(str(state))
+        self.metrics.maybe += 1
+        return Answer.MAYBE
+
+    def is_absent(self, value: object, pending: Pending | None = None) -> bool:
+        """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
+        if type(value) is self.own and not self.doubt and not pending:
+            try:
+                if value not in self.filter:
+                    self.metrics.absent += 1
+                    return True
+            except BloomStoreError:
+                pass
+        return self.ask(value, pending) is Answer.ABSENT
+
+    def which_are_absent(self, values: list[Any], pending: Pending | None = None) -> list[bool]:
+        """For each value whether it is certainly absent: as many questions in one go."""
+        own = self.own
+        nothing = [False] * len(values)
+        if (self.doubt and self._still_doubts()) or (pending and self in pending.unknown):
+            self.metrics.unknown[self.doubt] += len(values)
+            return nothing
+        try:
+            keys = (
+                values
+                if own is not None and set(map(type, values)) == {own}
+                else [self._key_or_none(value) for value in values]
+            )
+            asked = [key for key in keys if key is not None]
+            found = iter(self.filter.may_contain_many(asked).tolist())
+            state = self.filter.state
+        except BloomStoreError as error:
+            self.reopen()
+            self.metrics.unknown[str(error)] += len(values)
+            return nothing
+        if not state.is_sound:
+            self.metrics.unknown[str(state)] += len(values)
+            return nothing
+        mine = pending.keys.get(self, ()) if pending else ()
+        absent = [key is not None and not next(found) and key not in mine for key in keys]
+        self.metrics.absent += (count := sum(absent))
+        self.metrics.maybe += len(values) - count
+        return absent
+
+    def _key_or_none(self, value: object) -> Key | None:
+        try:
+            return self.key_of(value)
+        except Unclear:
+            return None
+
+    def key_of(self, value: object) -> Key:
+        """The canonical key of a value as the application has it. Raises Unclear."""
+        if type(value) is self.own:
+            return value  # type: ignore[return-value]
+        if self.canon is None:
+            raise Unclear(self.doubt)
+        return self.canon.of(self.sent(value))
+
+    def sent(self, value: object) -> object:
+        """What the driver is sent for this value. Raises Unclear."""
+        if len(self._processors) == 1:
+            return _sent(value, self._processors[0])
+        if not isinstance(value, tuple) or len(value) != len(self._processors):
+            raise Unclear(f"a key of {len(self._processors)} columns is a tuple, got {value!r}")
+        return tuple(map(_sent, value, self._processors))
+
+    def _unknown(self, reason: str) -> Answer:
+        self.metrics.unknown[reason] += 1
+        return Answer.unknown(reason)
+
+    # Writing -----------------------------------------------------------------------
+
+    def fence(self, reason: str) -> None:
+        """Makes every process answer UNKNOWN until a build has read the rows."""
+        log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
+        self._with_filter(lambda found: found.fence(reason, renew=True))
+
+    def add(self, keys: set[Key]) -> None:
+        """Adds keys durably; a filter of another form is fenced instead."""
+        try:
+            self.filter.add_many(list(keys))
+        except FilterNotFound:
+            self.reopen()
+            self.fence("written while its filter was replaced")
+
+    def _with_filter(self, act: Callable[[Filter], object]) -> None:
+        try:
+            act(self.filter)
+        except FilterNotFound:
+            self.reopen()
+            act(self.filter)
+
+    def stats(self) -> dict[str, Any]:
+        """What it answered in this process, and what is known of its filter."""
+        metrics = self.metrics
+        note = self.note()
+        return {
+            "state": self.why_unknown() or "valid",
+            "absent": metrics.absent,
+            "maybe": metrics.maybe,
+            "unknown": dict(metrics.unknown),
+            "true_positives": metrics.true_positives,
+            "false_positives": metrics.false_positives,
+            "observed_error": metrics.observed_error,
+            "target_error": self.declared.guard.spec.target_error,
+            "queries_saved": metrics.queries_saved,
+            "seconds_saved": metrics.seconds_saved,
+            "disagreements": metrics.disagreements,
+            "rows_when_built": note.rows,
+            "deleted_since": note.deleted + metrics.deleted,
+            "keys": self.filter.stats().keys,
+        }
+
+    # Trust -------------------------------------------------------------------------
+
+    def meet(self, live: Live) -> None:
+        """Compares the live database with what the filter was built from."""
+        self._live = live
+        self._processors = tuple(
+            column.type.dialect_impl(live.dialect).bind_processor(live.dialect)
+            for column in self.declared.columns
+        )
+        self.canon = None
+        self.own = None
+        doubt = self._doubt_of_table(live)
+        if not doubt:
+            parts = [self._canon_of(column.name.lower()) for column in self.declared.columns]
+            self.canon = parts[0] if len(parts) == 1 else canon.composite(tuple(parts))
+            if self._processors == (None,):
+                self.own = self.canon.own
+        self.doubt = doubt or self._doubt_of_note()
+        if doubt and self.note().form and self.filter.state.is_sound:
+            self.fence(doubt)
+
+    def form(self) -> dict[str, Any]:
+        """What the keys of the filter depend on."""
+        assert self._live is not None
+        assert self.canon is not None
+        facts = self._live.table
+        return {
+            "dialect": self._live.dialect.name,
+            "version": facts.version,
+            "types": [facts.columns[column.name.lower()].type for column in self.declared.columns],
+            "collations": [
+                facts.columns[column.name.lower()].collation for column in self.declared.columns
+            ],
+            "canon": self.canon.id,
+        }
+
+    def note(self) -> Note:
+        """What the filter was built with; an empty form if it never was."""
+        found = self.store.notes.get(f"guard/{self.name}")
+        if found is not None:
+            return Note.unpack(found)
+        table = self.declared.table
+        return Note(table.name, table.schema, [column.name for column in self.declared.columns])
+
+    def identity(self) -> dict[str, str]:
+        """Which database this is."""
+        return {} if self._live is None else self._live.identity
+
+    def why_unknown(self) -> str:
+        """Why the guard answers UNKNOWN now; "" if it does not."""
+        if self.doubt and self._still_doubts():
+            return self.doubt
+        state = self.filter.state
+        return "" if state.is_sound else str(state)
+
+    def write_note(self, note: Note) -> None:
+        """Keeps it in the catalog."""
+        self.store.notes[f"guard/{self.name}"] = note.pack()
+
+    def _doubt_of_table(self, live: Live) -> str:
+        facts = live.table
+        if live.inexact or facts.doubt:
+            return live.inexact or facts.doubt
+        if facts.triggers and not self.declared.guard.ignore_triggers:
+            return f"the table has triggers: {', '.join(facts.triggers)}"
+        for column in self.declared.columns:
+            name = column.name.lower()
+            found = facts.columns.get(name, ColumnFacts("", doubt="there is no such column"))
+            hazard = facts.hazards.get(name, "")
+            if hazard or (found.doubt and not _is_uuid_text(column.type, found)):
+                return f"column {name}: {hazard or found.doubt}"
+        return ""
+
+    def _canon_of(self, name: str) -> Canon:
+        assert self._live is not None
+        found = self._live.table.columns[name]
+        column = next(each for each in self.declared.columns if each.name.lower() == name)
+        if _is_uuid_text(column.type, found):
+            return Canon("uuid/1", canon.uuid)
+        assert found.canon is not None
+        return found.canon
+
+    def _doubt_of_note(self) -> str:
+        assert self._live is not None
+        note = self.note()
+        if not note.form:
+            return NOT_BUILT
+        if note.store != self.store.incarnation:
+            return "the store is a restored copy"
+        for name, value in self._live.identity.items():
+            if note.database.get(name) != value:
+                was = note.database.get(name, "nothing")
+                return f"another database: its {name} is {value}, was {was} when it was built"
+        if note.form != self.form():
+            doubt = f"the column is {self.form()}, was {note.form} when it was built"
+            if self.filter.state.is_sound:
+                self.fence(doubt)
+            return doubt
+        return ""
+
+    def _still_doubts(self) -> bool:
+        """Whether the doubt stands; another process may have built the filter by now."""
+        if self._live is not None and self.canon is not None:
+            self.doubt = self._doubt_of_note()
+        return bool(self.doubt)
+
+    # The filter --------------------------------------------------------------------
+
+    def _open(self) -> Filter:
+        guard = self.declared.guard
+        while True:
+            try:
+                return self.store[self.name]
+            except FilterNotFound:
+                try:
+                    self.create()
+                except (FilterExists, StoreReadOnly) as error:
+                    if isinstance(error, StoreReadOnly):
+                        raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
+
+    def create(self) -> Filter:
+        """A new filter, fenced until it is built."""
+        guard = self.declared.guard
+        return self.store.create(
+            self.name, guard.spec, durability=guard.durability, fence=NOT_BUILT
+        )
+
+    def reopen(self) -> None:
+        """The filter was replaced: another one, perhaps with another form, has its name."""
+        try:
+            self.filter = self._open()
+            if self._live is not None:
+                self.meet(self._live)
+        except BloomStoreError as error:
+            self.doubt = str(error)
+
+
+def _sent(value: object, processor: Callable[[Any], Any] | None) -> object:
+    try:
+        value = value if processor is None else processor(value)
+    except Exception as error:  # noqa: BLE001  processors are user code and raise anything
+        raise Unclear(f"the value cannot be sent: {error}") from None
+    if value is None:
+        raise Unclear("NULL is never a key")
+    return value
+
+
+def _is_uuid_text(declared: object, found: ColumnFacts) -> bool:
+    """Whether SQLAlchemy keeps UUIDs as text in this column: then every spelling is parsed."""
+    is_text = found.type.lower().startswith(("char", "varchar", "character"))
+    return isinstance(declared, Uuid) and is_text

@@ -1,0 +1,132 @@
+"""Builds guards while the application runs: every row that can be seen has its key afterwards.
+
+The order is that of CREATE INDEX CONCURRENTLY (sql.md D14):
+  1. the filter is fenced and every writer adds to it; the fences of this moment are remembered;
+  2. every statement in flight and every transaction that is open now ends: whatever was written
+     without its key, or behind a remembered fence, is committed or gone;
+  3. one snapshot is read to its end, raw, and counted by the database as well;
+  4. the note says what the filter was built with, then the remembered fences are lowered.
+Fences that were raised after step 1 stay: their rows may be younger than the snapshot.
+
+A filter that is only fenced is caught up: its keys stay and the missing ones are added. One whose
+column, database or store has changed is replaced by a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, type_coerce
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.types import NullType
+
+from bloomstore.errors import BloomStoreError, FilterNotFound
+from bloomstore.keys import Key
+from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases.facts import StillOpen
+from bloomstore.sql.flight import Flight
+
+CHUNK = 10_000
+
+
+class BuildError(BloomStoreError):
+    """A guard could not be built; it goes on answering UNKNOWN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a build did to one guard."""
+
+    name: str
+    rows: int
+    keys: int
+    still: str = ""  # why it answers UNKNOWN all the same
+
+
+def build_guard(
+    guard: ActiveGuard,
+    engine: Engine,
+    flight: Flight,
+    *,
+    patience: float,
+    progress: Callable[[int], None],
+) -> Built:
+    """Makes one guard valid. Raises BuildError and changes nothing for the worse."""
+    if guard.canon is None:
+        raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
+    _replace_if_of_another_form(guard)
+    tokens = list(guard.filter.fences)
+    if not tokens:
+        tokens = [guard.filter.fence("being built")]
+    database = BY_DIALECT[engine.dialect.name]
+    try:
+        flight.wait(patience)
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            database.wait_for_writers(connection, patience)
+    except StillOpen as error:
+        raise BuildError(
+            f"guard {guard.name}: what was open has not ended after {patience:g} s: {error}"
+        ) from None
+    form = guard.form()
+    with engine.connect() as connection:
+        database.begin_snapshot(connection)
+        rows, keys = _scan(guard, connection, progress)
+    if guard.form() != form:
+        raise BuildError(f"guard {guard.name}: the column was altered during the build")
+    note = guard.note()
+    note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
+    note.rows, note.deleted = rows, 0
+    guard.write_note(note)
+    guard.filter.unfence(*tokens)
+    return Built(guard.name, rows, keys, guard.why_unknown())
+
+
+def _replace_if_of_another_form(guard: ActiveGuard) -> None:
+    note = guard.note()
+    is_another = note.form and (
+        note.form != guard.form()
+        or note.database != guard.identity()
+        or note.store != guard.store.incarnation
+    )
+    state = guard.filter.state
+    if is_another or state.name not in ("sound", "fenced"):
+        with contextlib.suppress(FilterNotFound):
+            guard.store.drop(guard.name)
+        guard.reopen()
+
+
+def _scan(
+    guard: ActiveGuard, connection: Connection, progress: Callable[[int], None]
+) -> tuple[int, int]:
+    """Adds the key of every row of the snapshot; proves that none was left out."""
+    columns = guard.declared.columns
+    raw = [type_coerce(column, NullType()) for column in columns]
+    present = [column.is_not(None) for column in columns]
+    counted = connection.execute(
+        select(func.count()).select_from(guard.declared.table).where(*present)
+    ).scalar_one()
+    result = connection.execution_options(stream_results=True, yield_per=CHUNK).execute(
+        select(*raw).where(*present)
+    )
+    rows = keys = 0
+    form = guard.canon
+    assert form is not None
+    for part in result.partitions(CHUNK):
+        found: list[Key] = []
+        for row in part:
+            try:
+                found.append(form.of(row[0] if len(columns) == 1 else tuple(row)))
+            except Unclear as why:
+                raise BuildError(
+                    f"guard {guard.name}: the stored value {tuple(row)!r} has no key: {why}"
+                ) from None
+        keys += guard.filter.add_many(found)
+        rows += len(part)
+        progress(rows)
+    if rows != counted:
+        raise BuildError(f"guard {guard.name}: read {rows} rows of {counted}")
+    return rows, keys

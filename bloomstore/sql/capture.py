@@ -1,0 +1,326 @@
+"""Sees every write of an engine and makes its keys durable before the rows can be seen.
+
+Listens to Core events only, so that unit of work, bulk forms, Core and text all pass here once:
+
+    before_cursor_execute   keys among the parameters; unknown ones under AUTOCOMMIT are fenced now
+    after_execute           keys that the server made; how many rows were deleted
+    commit, prepare_twophase   one durable step, right before the database's own
+    rollback, reset         forgets
+
+Invariants
+  1. A row becomes visible to others only after its key is durable in every chain of the filter, or
+     after a fence is. An error in that step takes the transaction with it: the connection is
+     invalidated first, because the pool would hand the open transaction to its next user.
+  2. A fence of a transaction is raised while the transaction is open in the database, so a build
+     that waits for open transactions has read its rows when it lowers the fence.
+  3. Savepoints do not matter: keys of a rolled back one are spare keys.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlalchemy import Insert, Table, event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.interfaces import ExecutionContext
+from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from bloomstore.keys import Key
+from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.flight import Flight
+from bloomstore.sql.pending import Pending
+from bloomstore.sql.text import Text
+from bloomstore.sql.writes import NOTHING, Binds, Nowhere, Server, WritePlan, plan_writes
+
+TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
+_STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
+
+
+class Capture:
+    """The listeners of one plugin on its engines."""
+
+    def __init__(
+        self,
+        key: str,
+        guards_of: Callable[[Table, Any], list[ActiveGuard]],
+        all_guards: Callable[[], Iterator[ActiveGuard]],
+        flight: Flight,
+    ) -> None:
+        self.key = key
+        self._guards_of = guards_of
+        self._all_guards = all_guards
+        self._flight = flight
+        self._plans: weakref.WeakKeyDictionary[SQLCompiler, WritePlan | None] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._texts: dict[str, Text] = {}
+        self._listeners: dict[str, Callable[..., Any]] = {
+            "before_execute": self.before_execute,
+            "before_cursor_execute": self.before_cursor_execute,
+            "after_execute": self.after_execute,
+            "handle_error": self.handle_error,
+            "commit": self.commit,
+            "prepare_twophase": self.prepare_twophase,
+            "rollback": self.rollback,
+        }
+
+    def listen(self, engine: Engine) -> None:
+        """From now on every write of this engine is seen."""
+        for name, listener in self._listeners.items():
+            event.listen(engine, name, listener, retval=name == "before_execute")
+        event.listen(engine, "reset", self.reset)
+
+    def unlisten(self, engine: Engine) -> None:
+        """Takes every listener away."""
+        for name, listener in self._listeners.items():
+            event.remove(engine, name, listener)
+        event.remove(engine, "reset", self.reset)
+
+    def pending(self, connection: Connection) -> Pending | None:
+        """What the connection's transaction has written, if anything."""
+        if connection.closed or connection.invalidated:
+            return None
+        found: Pending | None = connection.info.get(self.key)
+        return found
+
+    def forget_plans(self) -> None:
+        """A new guard changes what old plans say."""
+        self._plans.clear()
+
+    # Events ------------------------------------------------------------------------
+
+    def before_execute(
+        self,
+        connection: Connection,
+        element: Any,
+        multiparams: Any,
+        params: Any,
+        execution_options: Any,
+    ) -> tuple[Any, Any, Any]:
+        """Asks for server-made keys of many rows at once, where RETURNING can be had."""
+        if (
+            isinstance(element, Insert)
+            and len(multiparams) > 1
+            and not element._returning
+            and element._return_defaults is False
+            and connection.dialect.insert_executemany_returning
+            and element.select is None
+            and isinstance(element.table, Table)
+        ):
+            wanted = [
+                column
+                for guard in self._guards_of(element.table, connection)
+                for each in guard.declared.columns
+                if (column := element.table.columns.get(each.key)) is not None
+                and column.key not in multiparams[0]
+                and _is_made_by_server(column)
+            ]
+            if wanted:
+                element = element.return_defaults(*wanted)
+        return element, multiparams, params
+
+    def before_cursor_execute(
+        self,
+        connection: Connection,
+        cursor: Any,
+        statement: str,
+        parameters: Any,
+        context: ExecutionContext,
+        executemany: bool,
+    ) -> None:
+        """Collects the keys that are sent."""
+        compiled: Any = context.compiled
+        plan = None
+        if compiled is not None:
+            try:
+                plan = self._plans[compiled]
+            except KeyError:
+                plan = self._plans[compiled] = self._plan(compiled, connection)
+            if plan is NOTHING:
+                return
+        if plan is None:
+            self._sees_text(connection, statement)
+            return
+        pending = self._pending_of(connection)
+        if connection.info.get("bloomstore/last") is not context:  # batches of one statement
+            connection.info["bloomstore/last"] = context
+            self._collect(plan, context, pending, from_server=False)
+        if plan.written and _is_autocommit(connection):
+            for guard, sources in plan.written:
+                if any(isinstance(source, Server) for source in sources):
+                    pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
+            self._settle_in_flight(connection, pending)
+
+    def after_execute(
+        self,
+        connection: Connection,
+        element: Any,
+        multiparams: Any,
+        params: Any,
+        execution_options: Any,
+        result: Any,
+    ) -> None:
+        """Collects the keys that came back."""
+        context = result.context
+        plan = self._plans.get(context.compiled) if context.compiled is not None else None
+        if plan is not None and plan is not NOTHING:
+            pending = self._pending_of(connection)
+            if plan.needs_server and not _is_autocommit(connection):
+                self._collect(plan, context, pending, from_server=True)
+            for guard in plan.deleted_from:
+                pending.deleted[guard] += max(context.rowcount or 0, 0)
+            connection.info.pop("bloomstore/last", None)
+        self._flight.land(connection)
+
+    def handle_error(self, context: Any) -> None:
+        """A statement that failed is not in flight any more."""
+        if context.connection is not None:
+            self._flight.land(context.connection)
+
+    def commit(self, connection: Connection) -> None:
+        """The durable step, right before the database's own commit."""
+        pending: Pending | None = connection.info.get(self.key)
+        if pending is not None and (pending.keys or pending.unknown or pending.deleted):
+            self._settle(connection, pending)
+
+    def prepare_twophase(self, connection: Connection, xid: Any) -> None:
+        """A prepared transaction may be committed by anybody: the step comes before."""
+        self.commit(connection)
+
+    def rollback(self, connection: Connection) -> None:
+        """Nothing was ever visible."""
+        if not connection.invalidated:
+            connection.info.pop(self.key, None)
+
+    def reset(self, dbapi_connection: Any, record: Any, reset_state: Any) -> None:
+        """A connection that returns to the pool carries nothing."""
+        record.info.pop(self.key, None)
+        record.info.pop("bloomstore/last", None)
+
+    # Steps -------------------------------------------------------------------------
+
+    def _plan(self, compiled: Any, connection: Connection) -> WritePlan | None:
+        """None: to be treated as text."""
+        if not isinstance(compiled, SQLCompiler) or not isinstance(compiled.statement, _STRUCTURED):
+            return None
+        return plan_writes(compiled, lambda table: self._guards_of(table, connection))
+
+    def _pending_of(self, connection: Connection) -> Pending:
+        found: Pending | None = connection.info.get(self.key)
+        if found is None:
+            found = connection.info[self.key] = Pending()
+        return found
+
+    def _sees_text(self, connection: Connection, statement: str) -> None:
+        text = self._texts.get(statement)
+        if text is None:
+            if len(self._texts) >= TEXTS_KEPT:
+                self._texts.clear()
+            text = self._texts[statement] = Text(statement)
+        if not text.may_write and not text.may_commit:
+            return
+        written = {
+            guard: "written by text or driver SQL"
+            for guard in self._all_guards()
+            if text.writes_to(guard.declared.table.name)
+        }
+        pending = self._pending_of(connection)
+        pending.unknown.update(written)
+        if _is_autocommit(connection):
+            if written:
+                self._settle_in_flight(connection, pending)
+        elif text.may_commit and (pending.keys or pending.unknown):
+            self._settle(connection, pending)
+            pending.unknown.update(written)  # the rows may come after a build's snapshot
+
+    def _collect(
+        self, plan: WritePlan, context: Any, pending: Pending, *, from_server: bool
+    ) -> None:
+        for guard, sources in plan.written:
+            if any(isinstance(source, Server) for source in sources) is not from_server:
+                continue
+            if guard in pending.unknown:
+                continue
+            try:
+                for key in _keys(guard, sources, context):
+                    pending.add(guard, key)
+            except Unclear as why:
+                pending.unknown[guard] = str(why)
+
+    def _settle(self, connection: Connection, pending: Pending) -> None:
+        try:
+            pending.settle()
+        except BaseException:
+            connection.invalidate()
+            raise
+
+    def _settle_in_flight(self, connection: Connection, pending: Pending) -> None:
+        """Under AUTOCOMMIT: a build that begins now waits until the statement has ended."""
+        self._flight.take_off(connection)
+        try:
+            pending.settle()
+        except BaseException:
+            self._flight.land(connection)
+            raise
+
+
+def _keys(guard: ActiveGuard, sources: tuple[Any, ...], context: Any) -> Iterator[Key]:
+    """Every key of one execution. Raises Unclear when one of them cannot be known."""
+    for source in sources:
+        if isinstance(source, Nowhere):
+            raise Unclear(source.reason)
+    sets = context.compiled_parameters
+    in_one_go = [
+        source for source in sources if isinstance(source, Binds) and len(source.names) > 1
+    ]
+    count = len(in_one_go[0].names) if in_one_go else len(sets)
+    made = context.inserted_primary_key_rows if _has(sources, Server) else ()
+    defaults = context.returned_default_rows or ()
+    for place in range(count):
+        values = []
+        for source in sources:
+            if isinstance(source, Server):
+                values.append(_from_server(source, place, made, defaults))
+            elif not source.names:
+                values.append(None)
+            elif len(source.names) > 1:
+                name = source.names[place]
+                values.append(sets[0][name] if name else None)
+            else:
+                values.append(sets[0 if in_one_go else place][source.names[0]])
+        if None not in values:  # NULL is equal to nothing
+            yield guard.key_of(values[0] if len(values) == 1 else tuple(values))
+
+
+def _from_server(source: Server, place: int, made: Any, defaults: Any) -> object:
+    value = None
+    if source.place is not None and place < len(made) and made[place] is not None:
+        value = made[place][source.place]
+    elif place < len(defaults) and source.column in defaults[place]._mapping:
+        value = defaults[place]._mapping[source.column]
+        if value is None:
+            return None
+    if value is None:
+        raise Unclear("a server-made key that did not come back")
+    return value
+
+
+def _has(sources: tuple[Any, ...], kind: type) -> bool:
+    return any(isinstance(source, kind) for source in sources)
+
+
+def _is_made_by_server(column: Any) -> bool:
+    return column.default is None and (column.primary_key or column.server_default is not None)
+
+
+def _is_autocommit(connection: Connection) -> bool:
+    return bool(
+        connection.dialect.detect_autocommit_setting(
+            connection.connection.dbapi_connection  # type: ignore[arg-type]
+        )
+    )

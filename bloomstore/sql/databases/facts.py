@@ -1,0 +1,95 @@
+"""What was read of a live table: how its columns compare, and what could change keys unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.util import await_only
+from sqlalchemy.util.concurrency import in_greenlet
+
+from bloomstore.sql.canon import Canon
+
+
+class Cursor(Protocol):
+    """A DBAPI cursor, or the adapted one of an async driver."""
+
+    def execute(self, operation: str) -> Any:
+        """Runs one statement without parameters."""
+
+    def fetchall(self) -> Any:
+        """All rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """How one column compares. Without a canon, `doubt` says why none is known."""
+
+    type: str
+    collation: str = ""
+    canon: Canon | None = None
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table: its columns by name, and by column what may change it without being seen."""
+
+    version: str
+    columns: dict[str, ColumnFacts] = field(default_factory=dict)
+    triggers: tuple[str, ...] = ()
+    hazards: dict[str, str] = field(default_factory=dict)
+    doubt: str = ""
+
+
+class Database(Protocol):
+    """The questions that one kind of database answers."""
+
+    def identity(self, cursor: Cursor) -> dict[str, str]:
+        """What tells this server, and this life of it, from every other."""
+
+    def read_table(self, cursor: Cursor, schema: str | None, table: str) -> TableFacts:
+        """The facts of a table; a missing table has a doubt."""
+
+    def is_exact(self, cursor: Cursor) -> str:
+        """Why this connection may store something else than it is sent; "" if it cannot."""
+
+    def wait_for_writers(self, connection: Connection, patience: float) -> None:
+        """Returns when every transaction that was open at the call has ended. StillOpen if not."""
+
+    def begin_snapshot(self, connection: Connection) -> None:
+        """Makes the connection see one moment of the database from now on."""
+
+
+class StillOpen(Exception):
+    """Transactions did not end within the patience; the text names them."""
+
+
+def pause(seconds: float) -> None:
+    """Waits a moment; under an async engine the event loop goes on meanwhile."""
+    if in_greenlet():
+        await_only(asyncio.sleep(seconds))
+    else:
+        time.sleep(seconds)
+
+
+def rows(cursor: Cursor, sql: str) -> list[tuple[Any, ...]]:
+    """All rows of one query."""
+    cursor.execute(sql)
+    return [tuple(row) for row in cursor.fetchall()]
+
+
+def quoted(name: str) -> str:
+    """A string literal of SQL. Names with a backslash are refused: servers differ there."""
+    if "\\" in name or "\0" in name:
+        raise ValueError(f"a name with a backslash or a NUL cannot be guarded: {name!r}")
+    return "'" + name.replace("'", "''") + "'"
+
+
+def joined(names: Iterable[str]) -> str:
+    """Names for a message."""
+    return ", ".join(sorted(names))

@@ -1,0 +1,158 @@
+"""MariaDB and MySQL: only binary collations compare in a way that is known here.
+
+Most collations pad with blanks, binary ones too; without strict mode values are cut and clipped
+silently, so a connection that is not strict is in doubt.
+"""
+
+from __future__ import annotations
+
+import time
+
+from sqlalchemy.engine import Connection
+
+from bloomstore.sql import canon
+from bloomstore.sql.canon import Canon
+from bloomstore.sql.databases.facts import (
+    ColumnFacts,
+    Cursor,
+    StillOpen,
+    TableFacts,
+    pause,
+    quoted,
+    rows,
+)
+
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_TEXTS = ("varchar", "char", "tinytext", "text", "mediumtext", "longtext")
+_BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_IDENTITY = ("server_uuid", "server_uid", "server_id", "gtid_domain_id", "hostname")
+
+
+def identity(cursor: Cursor) -> dict[str, str]:
+    """Whatever this version has of names for itself, and the database."""
+    names = ", ".join(quoted(name) for name in _IDENTITY)
+    found = {"kind": "mysql"}
+    for name, value in rows(cursor, f"SHOW VARIABLES WHERE Variable_name IN ({names})"):
+        found[name] = str(value)
+    ((database,),) = rows(cursor, "SELECT DATABASE()")
+    found["database"] = str(database)
+    return found
+
+
+def is_exact(cursor: Cursor) -> str:
+    """Without strict mode a value that does not fit is clipped, not refused."""
+    ((mode,),) = rows(cursor, "SELECT @@SESSION.sql_mode")
+    return "" if "STRICT_" in mode else "the connection's sql_mode is not strict"
+
+
+def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
+    """Everything from information_schema."""
+    ((version,),) = rows(cursor, "SELECT VERSION()")
+    version = ".".join(version.split(".")[:2])
+    where = f"table_schema = {'DATABASE()' if schema is None else quoted(schema)}"
+    of_table = f"{where} AND table_name = {quoted(table)}"
+    found = rows(
+        cursor,
+        f"SELECT engine, table_type FROM information_schema.tables WHERE {of_table}",
+    )
+    if not found:
+        return TableFacts(version, doubt=f"there is no table {table!r}")
+    if found[0] != ("InnoDB", "BASE TABLE"):
+        return TableFacts(version, doubt=f"not an InnoDB table: {found[0]}")
+    columns = {}
+    for row in rows(
+        cursor,
+        "SELECT column_name, data_type, column_type, collation_name, character_maximum_length,"
+        " numeric_scale, datetime_precision, extra"
+        f" FROM information_schema.columns WHERE {of_table}",
+    ):
+        columns[row[0].lower()] = _column(*row[1:])
+    triggers = rows(
+        cursor,
+        "SELECT trigger_name FROM information_schema.triggers"
+        f" WHERE event_object_schema = {'DATABASE()' if schema is None else quoted(schema)}"
+        f" AND event_object_table = {quoted(table)} AND trigger_name NOT LIKE 'bloomstore%'",
+    )
+    hazards = {}
+    for name, rule in rows(
+        cursor,
+        "SELECT k.column_name, r.update_rule FROM information_schema.key_column_usage k"
+        " JOIN information_schema.referential_constraints r"
+        " ON r.constraint_schema = k.constraint_schema AND r.constraint_name = k.constraint_name"
+        f" AND r.table_name = k.table_name WHERE k.{of_table.replace('AND ', 'AND k.')}"
+        " AND r.update_rule IN ('CASCADE', 'SET DEFAULT')",
+    ):
+        hazards[name.lower()] = f"a foreign key changes it: ON UPDATE {rule}"
+    return TableFacts(version, columns, tuple(name for (name,) in triggers), hazards)
+
+
+def _column(
+    data_type: str,
+    column_type: str,
+    collation: str | None,
+    length: int | None,
+    scale: int | None,
+    places: int | None,
+    extra: str,
+) -> ColumnFacts:
+    collation = collation or ""
+    if "GENERATED" in extra.upper().replace("DEFAULT_GENERATED", ""):
+        return ColumnFacts(column_type, collation, doubt="a generated column")
+    form: Canon | None = None
+    if data_type in _INTEGERS:
+        form = Canon("integer only/1", canon.integer_only, int)
+    elif data_type in _TEXTS:
+        form = _text(data_type, collation, length)
+        if form is None:
+            return ColumnFacts(column_type, collation, doubt=f"collation {collation} is not binary")
+    elif data_type in _BYTES:
+        form = Canon("binary/1", canon.binary)
+    elif data_type == "binary":
+        form = Canon("binary without trailing zeros/1", canon.binary_without_trailing_zeros)
+    elif data_type == "decimal":
+        form = Canon(f"decimal {scale}/1", canon.decimal(int(scale or 0)))
+    elif column_type in ("double", "double unsigned"):
+        form = Canon("double/1", canon.double)
+    elif data_type == "date":
+        form = Canon("day/1", canon.day)
+    elif data_type == "datetime":
+        form = Canon(f"wall time {places or 0}/1", canon.wall_time(int(places or 0)))
+    elif data_type == "uuid":
+        form = Canon("uuid/1", canon.uuid)
+    if form is None:
+        return ColumnFacts(
+            column_type, collation, doubt=f"type {column_type} has no known canonical form"
+        )
+    return ColumnFacts(column_type, collation, form)
+
+
+def _text(data_type: str, collation: str, length: int | None) -> Canon | None:
+    if not collation.endswith("_bin"):
+        return None
+    is_padded = "nopad" not in collation and "0900" not in collation
+    if is_padded or data_type == "char":
+        return Canon("text without trailing blanks/1", canon.text_without_trailing_blanks)
+    if data_type == "varchar":
+        return Canon(f"text cut at {length}/1", canon.text_cut(int(length or 0)))
+    return Canon("text/1", canon.text, str)
+
+
+def wait_for_writers(connection: Connection, patience: float) -> None:
+    """Waits for every InnoDB transaction of this moment, prepared ones too."""
+    ends = time.monotonic() + patience
+    listing = (
+        "SELECT trx_id, trx_mysql_thread_id FROM information_schema.innodb_trx"
+        " WHERE trx_mysql_thread_id <> CONNECTION_ID()"
+    )
+    open_now = {tuple(row) for row in connection.exec_driver_sql(listing).all()}
+    while open_now:
+        open_now &= {tuple(row) for row in connection.exec_driver_sql(listing).all()}
+        if open_now and time.monotonic() > ends:
+            raise StillOpen(f"transactions (id, thread) {sorted(open_now)}")
+        pause(0.02)
+
+
+def begin_snapshot(connection: Connection) -> None:
+    """One moment from here on."""
+    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")

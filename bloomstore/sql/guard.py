@@ -1,0 +1,137 @@
+"""The declaration of a guard: which column or columns, and how good the filter must be.
+
+    email: Mapped[str] = mapped_column(info={"bloomstore": Guard(target_error=1e-3)})
+
+    class Member(Base):
+        __bloomstore__ = Guard("team_id", "email")          # one key of two columns
+
+Core tables say the same with Column(info=...) and Table(info=...). Nothing here touches a database:
+what is declared becomes active in active.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Column, MetaData, Table, TypeDecorator
+from sqlalchemy.orm.mapper import _all_registries  # no public way leads from a table to its class
+
+from bloomstore import Durability, Scalable
+from bloomstore.errors import SpecError
+
+INFO = "bloomstore"
+
+
+class Guard:
+    """What the filter in front of a column must be like. Columns are named for composite keys only.
+
+    `deterministic` says of a TypeDecorator that equal values are always sent as equal ones.
+    `ignore_triggers` says that no trigger of the table changes the guarded columns.
+    """
+
+    def __init__(
+        self,
+        *columns: str,
+        target_error: float = 1e-3,
+        initial_capacity: int = 10_000,
+        durability: Durability | None = None,
+        name: str | None = None,
+        deterministic: bool = False,
+        ignore_triggers: bool = False,
+    ) -> None:
+        self.columns = columns
+        self.spec = Scalable(target_error=target_error, initial_capacity=initial_capacity)
+        self.durability = durability
+        self.name = name
+        self.deterministic = deterministic
+        self.ignore_triggers = ignore_triggers
+
+    def __repr__(self) -> str:
+        columns = "".join(f"{name!r}, " for name in self.columns)
+        return f"Guard({columns}target_error={self.spec.target_error:g})"
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """A guard and the columns it was declared for."""
+
+    guard: Guard
+    table: Table
+    columns: tuple[Column[object], ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the filter: users.email, or members(team_id, email)."""
+        if self.guard.name is not None:
+            return self.guard.name
+        names = [column.name for column in self.columns]
+        full = self.table.fullname
+        return f"{full}.{names[0]}" if len(names) == 1 else f"{full}({', '.join(names)})"
+
+
+def declared_in(metadata: MetaData) -> Iterator[Declared]:
+    """Every guard of these tables and of the classes that are mapped to them."""
+    for table in metadata.tables.values():
+        yield from declared_on(table)
+
+
+def declared_on(table: Table) -> Iterator[Declared]:
+    """The guards of one table. Raises SpecError for one that can never be right."""
+    for column in table.columns:
+        guard = column.info.get(INFO)
+        if guard is not None:
+            _check(guard, f"{table.fullname}.{column.name}")
+            if guard.columns not in ((), (column.key,)):
+                raise SpecError(
+                    f"{guard!r} is declared on {table.fullname}.{column.name} and names others:"
+                    " declare it in __bloomstore__"
+                )
+            yield _declare(guard, table, (column,))
+    for guard in [*_several(table.info.get(INFO)), *_of_classes(table)]:
+        _check(guard, table.fullname)
+        missing = [key for key in guard.columns if key not in table.columns]
+        if missing or not guard.columns:
+            raise SpecError(
+                f"{guard!r} on table {table.fullname}: no column {missing or 'is named'}"
+            )
+        yield _declare(guard, table, tuple(table.columns[key] for key in guard.columns))
+
+
+def _declare(guard: Guard, table: Table, columns: tuple[Column[object], ...]) -> Declared:
+    for column in columns:
+        where = f"{table.fullname}.{column.name}"
+        if isinstance(column.type, TypeDecorator) and not guard.deterministic:
+            raise SpecError(
+                f"{where} is a {type(column.type).__name__}: it needs Guard(deterministic=True),"
+                " which says that equal values are sent as equal ones"
+            )
+        for key in column.foreign_keys:
+            if (key.onupdate or "").upper() in ("CASCADE", "SET DEFAULT"):
+                raise SpecError(
+                    f"{where} changes by ON UPDATE {key.onupdate} without any statement on"
+                    f" {table.fullname}: it cannot be guarded"
+                )
+    return Declared(guard, table, columns)
+
+
+def _of_classes(table: Table) -> list[Guard]:
+    """The guards in __bloomstore__ of the classes whose own table this is."""
+    return [
+        guard
+        for registry in _all_registries()
+        for mapper in registry.mappers
+        if mapper.local_table is table
+        for guard in _several(vars(mapper.class_).get("__bloomstore__"))
+    ]
+
+
+def _several(found: object) -> list[Guard]:
+    if found is None:
+        return []
+    return list(found) if isinstance(found, (list, tuple)) else [found]  # type: ignore[list-item]
+
+
+def _check(guard: object, where: str) -> None:
+    if not isinstance(guard, Guard):
+        raise SpecError(f"{where}: expected a Guard, found {guard!r}")

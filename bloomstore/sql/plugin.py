@@ -1,0 +1,362 @@
+"""The plugin: guards of a store in front of the tables of a database.
+
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine, Session)          # from here on every write is captured
+    plugin.build(engine)                    # until then every answer is UNKNOWN
+    plugin.probe(User.email, "a@b.c")       # Answer.ABSENT | MAYBE | UNKNOWN
+
+Every process that writes to a guarded table must listen, on the host that has the store: a filter
+in mapped files sees no writer on another host. Not here: how writes are seen (capture.py), how
+sessions are answered (session.py), how a guard is built (build.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+from sqlalchemy import Column, MetaData, Table, event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.util import greenlet_spawn
+
+from bloomstore import Store
+from bloomstore.errors import SpecError
+from bloomstore.sql.active import ActiveGuard, Live
+from bloomstore.sql.answer import Answer
+from bloomstore.sql.build import BuildError, Built, build_guard
+from bloomstore.sql.capture import Capture
+from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.flight import Flight
+from bloomstore.sql.guard import declared_in, declared_on
+from bloomstore.sql.incarnation import ensure_incarnation, read_identity
+from bloomstore.sql.session import BYPASS, LEVEL, PLUGIN, SENT, Asker
+
+log = logging.getLogger("bloomstore.sql")
+
+Policy = Literal["explicit", "auto", "shadow"]
+POLICIES = ("explicit", "auto", "shadow")
+PATIENCE = 60.0  # seconds that a build waits for transactions that were open before it
+
+
+class BloomPlugin:
+    """The guards that are declared in a MetaData, kept in a store.
+
+    Policy "explicit" answers where Guarded() or GuardedSession asks, "auto" every ORM SELECT it
+    can, "shadow" sends every query all the same and compares.
+    """
+
+    def __init__(
+        self, store: Store, metadata: MetaData | None = None, policy: Policy = "explicit"
+    ) -> None:
+        if policy not in POLICIES:
+            raise SpecError(f"policy is one of {', '.join(POLICIES)}, got {policy!r}")
+        self.store = store
+        self.policy: Policy = policy
+        self._by_table: dict[tuple[str | None, str], list[ActiveGuard]] = {}
+        self._seen: set[Table] = set()
+        self._engines: list[Engine] = []
+        self._default_schema: str | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._flight = Flight(store.path)
+        self._capture = Capture(
+            f"bloomstore/{id(self)}", self._guards_of, self._all_guards, self._flight
+        )
+        self._asker = Asker(policy, self._guards_of, self._capture.pending)
+        for declared in () if metadata is None else declared_in(metadata):
+            self._activate(ActiveGuard(store, declared))
+        if metadata is not None:
+            self._seen.update(metadata.tables.values())
+
+    @property
+    def guards(self) -> dict[str, ActiveGuard]:
+        """Every guard by its name."""
+        return {guard.name: guard for guard in self._all_guards()}
+
+    # Listening ---------------------------------------------------------------------
+
+    def listen(self, *targets: Any) -> None:
+        """Engines, sync or async, whose writes are captured; session factories that may ask."""
+        for target in targets:
+            if isinstance(target, (Engine, AsyncEngine)):
+                self._listen_to_engine(target)
+            else:
+                self._listen_to_sessions(target)
+
+    def unlisten(self) -> None:
+        """Takes every listener away; nothing of the plugin is left behind."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        self._engines.clear()
+
+    def _listen_to_engine(self, target: Engine | AsyncEngine) -> None:
+        engine = target.sync_engine if isinstance(target, AsyncEngine) else target
+        if engine.dialect.name not in BY_DIALECT:
+            raise SpecError(
+                f"no guard knows how {engine.dialect.name} compares: {', '.join(BY_DIALECT)}"
+            )
+        listeners: list[tuple[str, Callable[..., Any]]] = [
+            ("connect", lambda raw, record: self._meet(engine, raw)),
+            ("set_connection_execution_options", _note_level),
+        ]
+        if self.policy == "auto":
+            listeners += [
+                ("before_cursor_execute", _note_sent),
+                ("commit", _forget_sent),
+                ("rollback", _forget_sent),
+            ]
+        self._capture.listen(engine)
+        self._undo.append(lambda: self._capture.unlisten(engine))
+        for name, listener in listeners:
+            self._listen(engine, name, listener)
+        self._listen(engine, "reset", _forget_level)
+        self._engines.append(engine)
+        if target is engine:
+            try:
+                with engine.connect() as connection:
+                    self._meet(engine, connection.connection.dbapi_connection)
+            except OperationalError as error:
+                log.warning("guards answer UNKNOWN until the database can be reached: %s", error)
+
+    def _listen_to_sessions(self, target: Any) -> None:
+        if isinstance(target, async_sessionmaker):
+            own = type("GuardedSync", (target.kw.get("sync_session_class", Session),), {})
+            before = dict(target.kw)
+            target.configure(sync_session_class=own)
+            self._undo.append(lambda: target.kw.clear() or target.kw.update(before))
+            self._tell(target)
+            target = own
+        elif isinstance(target, sessionmaker):
+            self._tell(target)
+        elif isinstance(target, Session):
+            target.info[PLUGIN] = self._asker
+            self._undo.append(lambda: target.info.pop(PLUGIN, None))
+        else:
+            raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
+        for name in ("do_orm_execute", "after_begin", "after_transaction_end"):
+            self._listen(target, name, getattr(self._asker, name))
+
+    def _tell(self, factory: Any) -> None:
+        """Sessions of this factory know whom to ask."""
+        before = factory.kw.get("info")
+        factory.configure(info={**(before or {}), PLUGIN: self._asker})
+
+        def undo() -> None:
+            factory.kw["info"] = {
+                name: value for name, value in factory.kw["info"].items() if name != PLUGIN
+            }
+            if before is None:
+                del factory.kw["info"]
+
+        self._undo.append(undo)
+
+    def _listen(self, target: Any, name: str, listener: Callable[..., Any]) -> None:
+        event.listen(target, name, listener)
+        self._undo.append(lambda: event.remove(target, name, listener))
+
+    # Asking ------------------------------------------------------------------------
+
+    def probe(self, column: Any, value: Any, *, connection: Connection | None = None) -> Answer:
+        """Whether a committed row may have this value; several columns are a tuple of each.
+
+        With `connection`, what its own transaction has written counts too.
+        """
+        pending = None if connection is None else self._capture.pending(connection)
+        return self._guard_of(column).ask(value, pending)
+
+    def partition(
+        self, column: Any, values: Iterable[Any], *, connection: Connection | None = None
+    ) -> tuple[list[Any], list[Any]]:
+        """(values that are certainly absent, values to ask the database for), in their order."""
+        values = list(values)
+        guard = self._guard_of(column)
+        pending = None if connection is None else self._capture.pending(connection)
+        found = guard.which_are_absent(values, pending)
+        absent = [value for value, gone in zip(values, found, strict=True) if gone]
+        return absent, [value for value, gone in zip(values, found, strict=True) if not gone]
+
+    @contextlib.contextmanager
+    def bypass(self, session: Session) -> Iterator[None]:
+        """Inside, no guard answers for this session."""
+        session = getattr(session, "sync_session", session)
+        before = session.info.get(BYPASS)
+        session.info[BYPASS] = True
+        try:
+            yield
+        finally:
+            if before is None:
+                session.info.pop(BYPASS, None)
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """By guard: what it answered in this process, and how stale and how full its filter is."""
+        return {guard.name: guard.stats() for guard in self._all_guards()}
+
+    # Building ----------------------------------------------------------------------
+
+    def build(
+        self,
+        engine: Engine,
+        *columns: Any,
+        patience: float = PATIENCE,
+        force: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[Built]:
+        """Makes every guard valid that is not, or those of these columns, while writers go on.
+
+        Raises BuildError when one of them cannot be built; the others are built all the same.
+        """
+        return self._build(engine, columns, patience, force, progress)
+
+    async def build_async(
+        self,
+        engine: AsyncEngine,
+        *columns: Any,
+        patience: float = PATIENCE,
+        force: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[Built]:
+        """`build` for an async engine."""
+        built: list[Built] = await greenlet_spawn(
+            self._build, engine.sync_engine, columns, patience, force, progress
+        )
+        return built
+
+    def _build(
+        self,
+        engine: Engine,
+        columns: tuple[Any, ...],
+        patience: float,
+        force: bool,
+        progress: Callable[[str, int], None] | None,
+    ) -> list[Built]:
+        if engine not in self._engines:
+            raise SpecError("listen to the engine before you build: its writers must be seen")
+        ensure_incarnation(engine)
+        with engine.connect() as connection:
+            self._meet(engine, connection.connection.dbapi_connection)
+        wanted = [self._guard_of(column) for column in columns] or list(self._all_guards())
+        built, failed = [], []
+        for guard in wanted:
+            if not guard.why_unknown() and not force:
+                continue
+            try:
+                built.append(
+                    build_guard(
+                        guard,
+                        engine,
+                        self._flight,
+                        patience=patience,
+                        progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+                    )
+                )
+            except BuildError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0] if len(failed) == 1 else BuildError("; ".join(map(str, failed)))
+        return built
+
+    # Guards ------------------------------------------------------------------------
+
+    def _all_guards(self) -> Iterator[ActiveGuard]:
+        for guards in list(self._by_table.values()):
+            yield from guards
+
+    def _activate(self, guard: ActiveGuard) -> None:
+        table = guard.declared.table
+        self._by_table.setdefault((table.schema, table.name.lower()), []).append(guard)
+
+    def _guards_of(self, table: Any, connection: Connection | None) -> list[ActiveGuard]:
+        """The guards of a table, whichever Table object stands for it."""
+        if not isinstance(table, Table):
+            return []
+        if table not in self._seen:
+            self._discover(table)
+        names = {table.schema}
+        if connection is not None:
+            translated = connection.get_execution_options().get("schema_translate_map") or {}
+            names.add(translated.get(table.schema, table.schema))
+        if self._default_schema is not None:
+            names |= {None, self._default_schema} if names & {None, self._default_schema} else set()
+        return [
+            guard
+            for schema in names
+            for guard in self._by_table.get((schema, table.name.lower()), ())
+        ]
+
+    def _discover(self, table: Table) -> None:
+        """A Table that was not in the metadata may declare guards of its own."""
+        self._seen.add(table)
+        known = self.guards
+        fresh = [
+            ActiveGuard(self.store, declared)
+            for declared in declared_on(table)
+            if declared.name not in known
+        ]
+        for guard in fresh:
+            self._activate(guard)
+        if fresh:
+            self._asker.forget_plans()
+
+    def _guard_of(self, column: Any) -> ActiveGuard:
+        wanted = tuple(map(_column, column if isinstance(column, (tuple, list)) else (column,)))
+        for guard in self._guards_of(wanted[0].table, None):
+            if tuple(each.name for each in guard.declared.columns) == tuple(
+                each.name for each in wanted
+            ):
+                return guard
+        names = ", ".join(f"{each.table}.{each.name}" for each in wanted)
+        raise SpecError(f"no guard is declared for {names}")
+
+    def _meet(self, engine: Engine, raw: Any) -> None:
+        """Reads the live database on a new connection and compares it with every guard."""
+        if not self._by_table:
+            return
+        database = BY_DIALECT[engine.dialect.name]
+        self._default_schema = getattr(engine.dialect, "default_schema_name", None)
+        identity = read_identity(database, raw)
+        cursor = raw.cursor()
+        try:
+            inexact = database.is_exact(cursor)
+            facts = {}
+            for (schema, _), guards in self._by_table.items():
+                name = guards[0].declared.table.name
+                facts[schema, name.lower()] = database.read_table(cursor, schema, name)
+        finally:
+            cursor.close()
+            raw.rollback()
+        for place, table in facts.items():
+            for guard in self._by_table[place]:
+                guard.meet(Live(engine.dialect, identity, table, inexact))
+
+
+def _column(element: Any) -> Column[Any]:
+    """The Column behind a mapped attribute or a Column."""
+    found = element.__clause_element__() if hasattr(element, "__clause_element__") else element
+    found = found._deannotate() if hasattr(found, "_deannotate") else found
+    if not isinstance(found, Column):
+        raise SpecError(f"expected a column or a mapped attribute, got {element!r}")
+    return found
+
+
+def _note_level(connection: Connection, options: dict[str, Any]) -> None:
+    if "isolation_level" in options:
+        connection.info[LEVEL] = options["isolation_level"]
+
+
+def _forget_level(raw: Any, record: Any, state: Any) -> None:
+    record.info.pop(LEVEL, None)
+    record.info.pop(SENT, None)
+
+
+def _note_sent(connection: Connection, *rest: Any) -> None:
+    connection.info[SENT] = True
+
+
+def _forget_sent(connection: Connection) -> None:
+    if not connection.invalidated:
+        connection.info.pop(SENT, None)

@@ -1,0 +1,135 @@
+"""Which SELECT a guard may answer: a plan per shape of statement, cached by its cache key.
+
+A statement is answered only if no row can come out of it when a key is absent:
+  1. it is one SELECT of columns and entities; no aggregate, no function, no DML, no FOR UPDATE;
+  2. one of the terms that its WHERE joins by AND is `column = bind` or `column IN (binds)` on the
+     bare guarded column; for a composite key, one `column = bind` for each of its columns;
+  3. the bind has the type of the column.
+Where the table stands among the FROMs does not matter: a term of the top-level WHERE that is not
+true removes the row, also one that an outer join has filled with NULL.
+
+Everything else is left alone. Whether the connection allows an answer is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Select, Table
+from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import (
+    BinaryExpression,
+    BindParameter,
+    BooleanClauseList,
+    ColumnElement,
+    Grouping,
+)
+
+from bloomstore.sql.active import ActiveGuard
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Which binds of a statement are the key of which guard."""
+
+    guard: ActiveGuard
+    places: tuple[int, ...]  # among the binds of the cache key
+    names: tuple[str, ...]
+    is_list: bool
+    columns: tuple[str, ...]
+
+    def empty(self) -> Result[Any]:
+        """What the database would have returned: these columns and no row."""
+        return IteratorResult(SimpleResultMetaData(self.columns), iter(()))
+
+
+def plan_read(
+    statement: Any, binds: list[BindParameter[Any]], guards_of: Callable[[Table], list[ActiveGuard]]
+) -> ReadPlan | None:
+    """The plan of one statement; None if it is left alone."""
+    if not isinstance(statement, Select) or not _returns_plain_rows(statement):
+        return None
+    equal: dict[Column[Any], BindParameter[Any]] = {}
+    listed: dict[Column[Any], BindParameter[Any]] = {}
+    for term in _terms(statement._where_criteria):
+        found = _comparison(term)
+        if found is not None:
+            column, bind, is_list = found
+            (listed if is_list else equal).setdefault(column, bind)
+    columns = tuple(description["name"] for description in statement.column_descriptions)
+    places = {bind.key: place for place, bind in enumerate(binds)}
+    for kind, is_list in ((equal, False), (listed, True)):
+        for column in kind:
+            for guard in guards_of(column.table):
+                wanted = [each.name for each in guard.declared.columns]
+                found_binds = [
+                    bind
+                    for name in wanted
+                    for each, bind in kind.items()
+                    if each.name == name and each.table is column.table
+                ]
+                if len(found_binds) != len(wanted) or (is_list and len(wanted) > 1):
+                    continue
+                if all(bind.key in places for bind in found_binds):
+                    return ReadPlan(
+                        guard,
+                        tuple(places[bind.key] for bind in found_binds),
+                        tuple(bind.key for bind in found_binds),
+                        is_list,
+                        columns,
+                    )
+    return None
+
+
+def _returns_plain_rows(statement: Select[Any]) -> bool:
+    return (
+        statement._for_update_arg is None
+        and not statement._having_criteria
+        and not statement._independent_ctes
+        and all(_is_plain(column) for column in statement._raw_columns)
+    )
+
+
+def _is_plain(element: Any) -> bool:
+    """A column or an entity: something of which no row has nothing."""
+    return isinstance(element, (Column, Table)) or (
+        hasattr(element, "_annotations")
+        and "parententity" in element._annotations
+        and not isinstance(element, ColumnElement)
+    )
+
+
+def _terms(criteria: Any) -> Iterator[Any]:
+    """What a WHERE joins by AND."""
+    for term in criteria:
+        if isinstance(term, Grouping):
+            yield from _terms((term.element,))
+        elif isinstance(term, BooleanClauseList) and term.operator is operators.and_:
+            yield from _terms(term.clauses)
+        else:
+            yield term
+
+
+def _comparison(term: Any) -> tuple[Column[Any], BindParameter[Any], bool] | None:
+    if not isinstance(term, BinaryExpression):
+        return None
+    left, right = term.left, term.right
+    if term.operator is operators.eq:
+        if isinstance(left, BindParameter):
+            left, right = right, left
+        is_list = False
+    elif term.operator is operators.in_op:
+        is_list = True
+    else:
+        return None
+    column = left._deannotate() if isinstance(left, Column) else None
+    if not isinstance(column, Column) or not isinstance(column.table, Table):
+        return None
+    if not isinstance(right, BindParameter) or right.expanding is not is_list:
+        return None
+    if type(right.type) is not type(column.type) or column.type._has_bind_expression:
+        return None
+    return column, right, is_list

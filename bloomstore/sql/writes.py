@@ -1,0 +1,234 @@
+"""Where the keys of a write are: a plan per compiled statement, made once.
+
+In: a compiled INSERT, UPDATE or DELETE and the guards of its table. Out: for each guard the places
+of its columns' values: bind parameters by name, NULL, what the server made, or nowhere.
+
+A plan never holds a value: compiled statements are cached and serve many values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sqlalchemy import Column, Table
+from sqlalchemy.sql import Delete, Insert, Update, visitors
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import BindParameter, ClauseElement, Null
+
+from bloomstore.sql.active import ActiveGuard
+
+GuardsOf: TypeAlias = Callable[[Table], list[ActiveGuard]]
+
+
+@dataclass(frozen=True, slots=True)
+class Binds:
+    """The value of row i is the parameter names[i], or names[0] of the i-th parameter set."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server makes the value: a place in the primary key, or a default it may return."""
+
+    column: Column[Any]
+    place: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """No value can be known."""
+
+    reason: str
+
+
+NULL = Binds(())
+Source: TypeAlias = Binds | Server | Nowhere
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What one compiled statement writes to guarded tables."""
+
+    written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = ()
+    deleted_from: tuple[ActiveGuard, ...] = ()
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether values come back from the server only."""
+        return any(isinstance(source, Server) for _, sources in self.written for source in sources)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no guard is concerned."""
+        return not self.written and not self.deleted_from
+
+
+NOTHING = WritePlan()
+
+
+def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan:
+    """The plan of one compiled statement."""
+    statement = compiled.statement
+    written: list[tuple[ActiveGuard, tuple[Source, ...]]] = []
+    deleted: list[ActiveGuard] = []
+    assert statement is not None
+    for element in visitors.iterate(statement):
+        if not isinstance(element, (Insert, Update, Delete)):
+            continue
+        for table, guard in _guards(element, guards_of):
+            if isinstance(element, Delete):
+                deleted.append(guard)
+            elif element is not statement:
+                written.append((guard, (Nowhere("written by a common table expression"),)))
+            elif isinstance(element, Insert):
+                sources = tuple(
+                    _inserted(element, compiled, column) for column in _columns(table, guard)
+                )
+                written.append((guard, _with_conflict(element, table, guard, sources)))
+            else:
+                sources = tuple(
+                    source
+                    for column in _columns(table, guard)
+                    if (source := _updated(element, compiled, column)) is not None
+                )
+                if sources and len(sources) < len(guard.declared.columns):
+                    sources = (Nowhere("a part of a composite key was updated"),)
+                if sources:
+                    written.append((guard, sources))
+    return WritePlan(tuple(written), tuple(deleted)) if written or deleted else NOTHING
+
+
+def _guards(
+    element: Insert | Update | Delete, guards_of: GuardsOf
+) -> Iterator[tuple[Table, ActiveGuard]]:
+    """The guards of every table that the statement may change."""
+    tables = [element.table]
+    if isinstance(element, Update):  # UPDATE of several tables, as MySQL has it
+        tables += [key.table for key in _set_columns(element) if isinstance(key, Column)]
+    seen: set[Table] = set()
+    for table in tables:
+        for each in visitors.iterate(table):
+            if isinstance(each, Table) and each not in seen:
+                seen.add(each)
+                for guard in guards_of(each):
+                    yield each, guard
+
+
+def _columns(table: Table, guard: ActiveGuard) -> list[Column[Any] | None]:
+    """The guarded columns in this Table object, which may be another one than declared."""
+    by_name = {column.name.lower(): column for column in table.columns}
+    return [by_name.get(column.name.lower()) for column in guard.declared.columns]
+
+
+def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | None) -> Source:
+    if column is None:
+        return Nowhere("inserted through a table that does not name the column")
+    if statement.select is not None:
+        return Nowhere("INSERT ... SELECT")
+    if statement._multi_values:
+        return _inserted_in_one_go(statement, compiled, column)
+    given = _given(statement._values or {}, column)
+    if given is not None:
+        return _bound(given, compiled)
+    if _is_parameter(column, compiled):
+        return Binds((column.key,))
+    if column.primary_key:
+        return Server(column, list(column.table.primary_key.columns).index(column))
+    if column.server_default is not None or column.identity is not None:
+        return Server(column, None)
+    return NULL
+
+
+def _inserted_in_one_go(statement: Insert, compiled: SQLCompiler, column: Column[Any]) -> Source:
+    """VALUES (...), (...): the parameters are numbered."""
+    names: list[str] = []
+    for row in (row for rows in statement._multi_values for row in rows):
+        given = _given(row, column) if isinstance(row, dict) else None
+        name = f"{column.key}_m{len(names)}"
+        if isinstance(given, Null):
+            names.append("")
+            continue
+        is_plain = given is None or not isinstance(given, ClauseElement)
+        if name not in compiled.binds or not is_plain:
+            return Nowhere("several rows of VALUES with expressions or server defaults")
+        names.append(name)
+    return Binds(tuple(names))
+
+
+def _updated(statement: Update, compiled: SQLCompiler, column: Column[Any] | None) -> Source | None:
+    """None if the column is not updated."""
+    if column is None:
+        return Nowhere("updated through a table that does not name the column")
+    given = _given(_set_columns(statement), column)
+    if given is not None:
+        return _bound(given, compiled)
+    if _is_parameter(column, compiled):
+        return Binds((column.key,))
+    if column.key in (compiled.column_keys or ()):
+        return Nowhere("a renamed parameter")
+    if column.server_onupdate is not None or column.onupdate is not None:
+        return Nowhere("an ON UPDATE default")
+    return None
+
+
+def _set_columns(statement: Update) -> dict[Any, Any]:
+    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0 keeps them apart
+    return dict(statement._values or {}) | dict(ordered or ())
+
+
+def _given(values: Any, column: Column[Any]) -> Any:
+    """The value for this column in a mapping by column or by key."""
+    for key, value in values.items():
+        if key is column or key == column.key:
+            return value
+        if isinstance(key, Column) and key.name == column.name and key.table is column.table:
+            return value
+    return None
+
+
+def _bound(value: Any, compiled: SQLCompiler) -> Source:
+    if isinstance(value, Null):
+        return NULL
+    if isinstance(value, BindParameter):  # compiled as a copy of the same key
+        for bind, name in compiled.bind_names.items():
+            if bind.key == value.key:
+                return Binds((name,))
+    return Nowhere("an SQL expression")
+
+
+def _is_parameter(column: Column[Any], compiled: SQLCompiler) -> bool:
+    """Whether the value comes with the execution's parameters, or from a default made here."""
+    bind = compiled.binds.get(column.key)
+    return bind is not None and bind._is_crud
+
+
+def _with_conflict(
+    statement: Insert, table: Table, guard: ActiveGuard, sources: tuple[Source, ...]
+) -> tuple[Source, ...]:
+    """What ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE may set instead."""
+    if statement._prefixes and _ignores(statement):
+        return (Nowhere("INSERT IGNORE may clip values"),)
+    clause = statement._post_values_clause
+    if clause is None:
+        return sources
+    changes = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None)
+    pairs = changes.items() if isinstance(changes, dict) else changes or ()
+    guarded = {column.name.lower() for column in guard.declared.columns}
+    for key, value in pairs:
+        name = str(getattr(key, "name", key)).lower()
+        if name in guarded and not (
+            isinstance(value, Column)
+            and value.table is not table
+            and value.name.lower() == name
+            and len(guarded) == 1
+        ):
+            return (Nowhere("the key is changed on conflict"),)
+    return sources
+
+
+def _ignores(statement: Insert) -> bool:
+    """Whether a prefix says IGNORE, as MySQL has it."""
+    return any("IGNORE" in str(prefix).upper().split() for prefix, _ in statement._prefixes)
