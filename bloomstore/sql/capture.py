@@ -141,6 +141,8 @@ class Capture:
                 plan = self._plans[compiled]
             except KeyError:
                 plan = self._plans[compiled] = self._plan(compiled, connection)
+            if "schema_translate_map" in connection.get_execution_options():
+                plan = self._plan(compiled, connection)  # it depends on the map
             if plan is NOTHING:
                 return
         if plan is None:
@@ -167,7 +169,9 @@ class Capture:
     ) -> None:
         """Collects the keys that came back."""
         context = result.context
-        plan = self._plans.get(context.compiled) if context.compiled is not None else None
+        plan = None if context.compiled is None else self._plans.get(context.compiled)
+        if plan is not None and "schema_translate_map" in connection.get_execution_options():
+            plan = self._plan(context.compiled, connection)
         if plan is not None and plan is not NOTHING:
             pending = self._pending_of(connection)
             if plan.needs_server and not _is_autocommit(connection):

@@ -53,7 +53,9 @@ class GuardedSession(Session):
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The object with this primary key, or None: without a query if it is surely absent."""
-        asker: Asker | None = None if options else self.info.get(PLUGIN)
+        asker: Asker | None = self.info.get(PLUGIN)
+        if options and any(options.values()):  # get_one passes them all, with their defaults
+            asker = None
         if asker is None:
             return super().get(entity, ident, **options)
         guard = asker.guard_for_get(self, entity, ident)

@@ -1,0 +1,1 @@
+"""Guards on real databases: SQLite, PostgreSQL and MariaDB run the same tests."""
