@@ -178,7 +178,9 @@ def fold_ascii(value: str) -> str:
 
 
 def binary(value: object) -> Key:
-    """Bytes of every kind."""
+    """Bytes of every kind; psycopg wraps them."""
+    if not isinstance(value, memoryview):
+        value = getattr(value, "obj", value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise _refuse(value, "a column of bytes")

@@ -62,6 +62,7 @@ class Capture:
         self._listeners: dict[str, Callable[..., Any]] = {
             "before_execute": self.before_execute,
             "before_cursor_execute": self.before_cursor_execute,
+            "after_cursor_execute": self.after_cursor_execute,
             "after_execute": self.after_execute,
             "handle_error": self.handle_error,
             "commit": self.commit,
@@ -157,6 +158,19 @@ class Capture:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending)
+
+    def after_cursor_execute(
+        self,
+        connection: Connection,
+        cursor: Any,
+        statement: str,
+        parameters: Any,
+        context: ExecutionContext,
+        executemany: bool,
+    ) -> None:
+        """Driver SQL has no after_execute, and is never sent in batches."""
+        if context.compiled is None:
+            self._flight.land(connection)
 
     def after_execute(
         self,
