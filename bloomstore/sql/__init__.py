@@ -14,6 +14,7 @@ from bloomstore.sql.build import BuildError, Built
 from bloomstore.sql.guard import Guard
 from bloomstore.sql.plugin import BloomPlugin
 from bloomstore.sql.session import Guarded, GuardedSession
+from bloomstore.sql.url import plugin_of
 
 __all__ = [
     "Answer",
@@ -23,4 +24,5 @@ __all__ = [
     "Guard",
     "Guarded",
     "GuardedSession",
+    "plugin_of",
 ]

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Column, MetaData, Table, event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
@@ -117,11 +117,7 @@ class BloomPlugin:
         self._listen(engine, "reset", _forget_level)
         self._engines.append(engine)
         if target is engine:
-            try:
-                with engine.connect() as connection:
-                    self._meet(engine, connection.connection.dbapi_connection)
-            except OperationalError as error:
-                log.warning("guards answer UNKNOWN until the database can be reached: %s", error)
+            self._meet_again()
 
     def _listen_to_sessions(self, target: Any) -> None:
         if isinstance(target, async_sessionmaker):
@@ -301,6 +297,17 @@ class BloomPlugin:
             self._activate(guard)
         if fresh:
             self._asker.forget_plans()
+            self._capture.forget_plans()
+            self._meet_again()
+
+    def _meet_again(self) -> None:
+        """Lets new guards see their database on a connection of their own."""
+        for engine in self._engines:
+            try:
+                with engine.connect() as connection:
+                    self._meet(engine, connection.connection.dbapi_connection)
+            except SQLAlchemyError as error:
+                log.warning("new guards have not seen their database yet: %s", error)
 
     def _guard_of(self, column: Any) -> ActiveGuard:
         wanted = tuple(map(_column, column if isinstance(column, (tuple, list)) else (column,)))
