@@ -83,6 +83,7 @@ class ActiveGuard:
         self.metrics = Metrics()
         self.doubt = NOT_SEEN
         self.canon: Canon | None = None
+        self.canons: tuple[Canon, ...] = ()  # of each column
         self.own: type | None = None  # values of this type are sent and kept as they are
         self._live: Live | None = None
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
@@ -174,6 +175,21 @@ class ActiveGuard:
             raise Unclear(self.doubt)
         return self.canon.of(self.sent(value))
 
+    def key_to_store(self, values: list[object]) -> Key | None:
+        """The key of the row that these values make; None if it has none. Raises Unclear."""
+        for value, column in zip(values, self.declared.columns, strict=True):
+            if value is None:
+                if column.primary_key or not column.nullable:
+                    raise Unclear(f"NULL for {column.name}, which the database may fill in")
+                return None
+        key = self.key_of(values[0] if len(values) == 1 else tuple(values))
+        for part, canonical in zip(
+            key if isinstance(key, tuple) else (key,), self.canons, strict=True
+        ):
+            if part in canonical.replaced:
+                raise Unclear(f"the database stores {part!r} as something else")
+        return key
+
     def sent(self, value: object) -> object:
         """What the driver is sent for this value. Raises Unclear."""
         if len(self._processors) == 1:
@@ -242,8 +258,9 @@ class ActiveGuard:
         self.own = None
         doubt = self._doubt_of_table(live)
         if not doubt:
-            parts = [self._canon_of(column.name.lower()) for column in self.declared.columns]
-            self.canon = parts[0] if len(parts) == 1 else canon.composite(tuple(parts))
+            parts = tuple(self._canon_of(column.name.lower()) for column in self.declared.columns)
+            self.canons = parts
+            self.canon = parts[0] if len(parts) == 1 else canon.composite(parts)
             if self._processors == (None,):
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()

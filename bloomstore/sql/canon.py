@@ -41,12 +41,13 @@ class Canon:
     """The canonical form of one column.
 
     `own` is a type whose values are their own key, so that fast paths need no call; subclasses of
-    it do not count.
+    it do not count. `replaced` are keys that the database stores as something else.
     """
 
     id: str
     of: Form
     own: type | None = None
+    replaced: tuple[Key, ...] = ()
 
 
 def _refuse(value: object, column: str) -> Unclear:

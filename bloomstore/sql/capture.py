@@ -311,8 +311,9 @@ def _keys(guard: ActiveGuard, sources: tuple[Any, ...], context: Any) -> Iterato
                 values.append(sets[0][name] if name else None)
             else:
                 values.append(sets[0 if in_one_go else place][source.names[0]])
-        if None not in values:  # NULL is equal to nothing
-            yield guard.key_of(values[0] if len(values) == 1 else tuple(values))
+        key = guard.key_to_store(values)
+        if key is not None:
+            yield key
 
 
 def _from_server(source: Server, place: int, made: Any, defaults: Any) -> object:

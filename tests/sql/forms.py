@@ -61,6 +61,19 @@ def add_without_a_key(session: Session) -> None:
     session.flush()
 
 
+@form(knows=False)
+def a_null_key_that_the_server_fills_in(session: Session) -> None:
+    table = User.__table__
+    given = {} if session.get_bind().dialect.name == "postgresql" else {"id": None}
+    email = func.lower("NULLKEY@x") if not given else "nullkey@x"
+    session.connection().execute(insert(table).values(email=email, **given))
+
+
+@form(knows=False, kinds=("mariadb",))
+def a_zero_that_the_server_replaces(session: Session) -> None:
+    session.connection().execute(insert(User.__table__).values(id=0, email="zero@x"))
+
+
 @form()
 def merge(session: Session) -> None:
     session.merge(Team(id=12))

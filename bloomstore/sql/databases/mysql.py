@@ -100,7 +100,9 @@ def _column(
         return ColumnFacts(column_type, collation, doubt="a generated column")
     form: Canon | None = None
     if data_type in _INTEGERS:
-        form = Canon("integer only/1", canon.integer_only, int)
+        # An AUTO_INCREMENT column makes a number of its own out of 0.
+        replaced = (0,) if "auto_increment" in extra.lower() else ()
+        form = Canon("integer only/1", canon.integer_only, int, replaced)
     elif data_type in _TEXTS:
         form = _text(data_type, collation, length)
         if form is None:
