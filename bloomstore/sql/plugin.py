@@ -121,12 +121,8 @@ class BloomPlugin:
 
     def _listen_to_sessions(self, target: Any) -> None:
         if isinstance(target, async_sessionmaker):
-            own = type("GuardedSync", (target.kw.get("sync_session_class", Session),), {})
-            before = dict(target.kw)
-            target.configure(sync_session_class=own)
-            self._undo.append(lambda: target.kw.clear() or target.kw.update(before))
             self._tell(target)
-            target = own
+            target = self._own_session_class(target)
         elif isinstance(target, sessionmaker):
             self._tell(target)
         elif isinstance(target, Session):
@@ -136,6 +132,20 @@ class BloomPlugin:
             raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
         for name in ("do_orm_execute", "after_begin", "after_transaction_end"):
             self._listen(target, name, getattr(self._asker, name))
+
+    def _own_session_class(self, factory: async_sessionmaker[Any]) -> type[Session]:
+        """A class of its own below the factory's async sessions: events of others stay apart."""
+        before = factory.kw.get("sync_session_class")
+        own = type("GuardedSync", (before or Session,), {})
+        factory.configure(sync_session_class=own)
+
+        def undo() -> None:
+            factory.kw["sync_session_class"] = before
+            if before is None:
+                del factory.kw["sync_session_class"]
+
+        self._undo.append(undo)
+        return own
 
     def _tell(self, factory: Any) -> None:
         """Sessions of this factory know whom to ask."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from sqlalchemy.engine import Connection
 
@@ -33,8 +32,9 @@ _PLAIN: dict[str, Canon] = {
     "bpchar": Canon("text without trailing blanks/1", canon.text_without_trailing_blanks),
 }
 _COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype, a.atttypmod,
-       coalesce(c.collname, ''), coalesce(c.collisdeterministic, true), a.attgenerated, a.attnum
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype::text, a.atttypmod,
+       coalesce(c.collname, ''), coalesce(c.collisdeterministic, true), a.attgenerated::text,
+       a.attnum
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
      LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
@@ -44,7 +44,7 @@ SELECT tgname FROM pg_trigger
 WHERE tgrelid = {oid} AND NOT tgisinternal AND tgname NOT LIKE 'bloomstore%'
 """
 _KEYS = """
-SELECT unnest(conkey), confupdtype, confdeltype FROM pg_constraint
+SELECT unnest(conkey) FROM pg_constraint
 WHERE conrelid = {oid} AND contype = 'f' AND (confupdtype IN ('c', 'd') OR confdeltype = 'd')
 """
 
@@ -80,10 +80,11 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         return TableFacts(version, doubt=f"there is no table {full}")
     ((kind, rules, children),) = rows(
         cursor,
-        "SELECT relkind, relhasrules, EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid)"
+        "SELECT relkind::text, relhasrules,"
+        " EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid)"
         f" FROM pg_class c WHERE oid = {int(oid)}",
     )
-    if _text(kind) != "r" or rules or children:
+    if kind != "r" or rules or children:
         return TableFacts(version, doubt="not a plain table: writes may reach it unseen")
     numbers = {}
     columns = {}
@@ -92,19 +93,14 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ):
         numbers[place] = name.lower()
         columns[name.lower()] = _column(
-            shown, type_name, _text(kind), modifier, collation, is_exactly, _text(generated)
+            shown, type_name, kind, modifier, collation, is_exactly, generated
         )
     triggers = rows(cursor, _TRIGGERS.format(oid=int(oid)))
     hazards = {
         numbers[place]: "a foreign key changes it: ON UPDATE CASCADE or SET DEFAULT"
-        for place, _, _ in rows(cursor, _KEYS.format(oid=int(oid)))
+        for (place,) in rows(cursor, _KEYS.format(oid=int(oid)))
     }
     return TableFacts(version, columns, tuple(name for (name,) in triggers), hazards)
-
-
-def _text(value: Any) -> str:
-    """The type "char" comes as bytes from one driver and as str from another."""
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _column(

@@ -1,0 +1,74 @@
+"""Async engines: the same guards, with aiosqlite, asyncpg and psycopg."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+
+import bloomstore
+from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
+
+from .conftest import Sent
+from .models import Base, User
+
+
+@pytest.mark.parametrize("driver", ["sqlite+aiosqlite", "postgresql+asyncpg", "postgresql+psycopg"])
+def test_the_whole_life_under_asyncio(
+    driver: str, running: Callable[[str], sa.URL], store: bloomstore.Store, tmp_path: Path
+) -> None:
+    kind = driver.split("+")[0]
+    url = (
+        sa.URL.create(driver, database=str(tmp_path / "a.db"))
+        if kind == "sqlite"
+        else running(kind).set(drivername=driver)
+    )
+    asyncio.run(live(url, store))
+
+
+async def live(url: sa.URL, store: bloomstore.Store) -> None:
+    engine = create_async_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.drop_all)
+        await connection.run_sync(Base.metadata.create_all)
+    sent = Sent(engine.sync_engine)
+    sessions: Any = async_sessionmaker(
+        engine, class_=AsyncSession, sync_session_class=GuardedSession
+    )
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine, sessions)
+    async with sessions.begin() as session:
+        session.add(User(email="a@x"))
+    assert plugin.probe(User.email, "b@x") == Answer.UNKNOWN
+    await plugin.build_async(engine)
+    assert plugin.probe(User.email, "a@x") is Answer.MAYBE
+    async with sessions.begin() as session:
+        session.add_all([User(email=f"u{n}@x") for n in range(5)])
+    async with sessions() as session:
+        sent()
+        assert await session.get(User, 4711) is None
+        absent = select(User).where(User.email == "zz@x").options(Guarded())
+        assert (await session.scalars(absent)).all() == []
+        assert sent() == 0
+        present = select(User).where(User.email == "u3@x").options(Guarded())
+        assert (await session.scalars(present)).one().email == "u3@x"
+        await session.rollback()
+    await asyncio.gather(*(write(sessions, f"together{n}@x") for n in range(10)))
+    assert {plugin.probe(User.email, f"together{n}@x").name for n in range(10)} == {"MAYBE"}
+    plugin.unlisten()
+    async with engine.begin() as connection:
+        await connection.run_sync(Base.metadata.drop_all)
+    await engine.dispose()
+
+
+async def write(sessions: Any, email: str) -> None:
+    async with sessions.begin() as session:
+        session.add(User(email=email))
+        await session.flush()
+        await asyncio.sleep(0.01)
