@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 
 @contextmanager
-def postgresql() -> Iterator[sa.URL]:
+def postgresql(fsync: str = "off") -> Iterator[sa.URL]:
     """A PostgreSQL that allows prepared transactions."""
     if given := os.environ.get("BLOOMSTORE_TEST_PG_URL"):
         yield sa.make_url(given)
@@ -33,7 +33,7 @@ def postgresql() -> Iterator[sa.URL]:
     Path(folder).chmod(0o755)  # the server runs as another user when the tests run as root
     server = get_server(f"{folder}/data")
     server.psql("ALTER SYSTEM SET max_prepared_transactions = 20")
-    server.psql("ALTER SYSTEM SET fsync = off")
+    server.psql(f"ALTER SYSTEM SET fsync = {fsync}")
     server.cleanup()
     server = get_server(f"{folder}/data")
     try:

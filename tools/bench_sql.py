@@ -1,0 +1,275 @@
+"""What guards save and what they cost, as ratios against the same call without a guard.
+
+    python tools/bench_sql.py                          SQLite and an embedded PostgreSQL
+    python tools/bench_sql.py --databases sqlite --rows 20000 --json sql.json
+    python tools/bench_sql.py --url postgresql+psycopg://...
+
+    get miss, hit            GuardedSession.get against Session.get
+    Guarded() miss, hit      select(...).options(Guarded()) against the same without it
+    no option                a session that listens and does not ask, against one that does not
+    IN                       a list of 10 000 keys of which 99 % are absent
+    commit                   one ORM insert, durability process and commit
+
+Both sides run in turns on the same tables, elapsed time is compared, means include the false
+positives, and the filters have a target error of 0.1 %. Exit status: 0, 1 if a goal was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import sqlalchemy as sa
+from sqlalchemy import select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import bloomstore
+from bloomstore.sql import BloomPlugin, Guard, Guarded, GuardedSession
+
+LISTED = 10_000
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class User(Base):
+    __tablename__ = "bench_users"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, info={"bloomstore": Guard(durability="process")}
+    )
+    email: Mapped[str] = mapped_column(
+        sa.Text, unique=True, info={"bloomstore": Guard(durability="process")}
+    )
+
+
+class Event(Base):
+    """One guard that is durable by process, one by commit: two tables of one shape."""
+
+    __tablename__ = "bench_events"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, info={"bloomstore": Guard(durability="process")}
+    )
+
+
+class Payment(Base):
+    __tablename__ = "bench_payments"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, info={"bloomstore": Guard(durability="commit")}
+    )
+
+
+@dataclass
+class Line:
+    """One comparison. `ratio` is without / with for gains, with / without for costs."""
+
+    database: str
+    name: str
+    without_us: float
+    with_us: float
+    ratio: float
+    goal: str
+    met: bool
+
+
+def main() -> int:
+    arguments = parse()
+    lines: list[Line] = []
+    for kind, url in databases(arguments):
+        print(f"{kind}: {arguments.rows} rows, {arguments.rounds} rounds", file=sys.stderr)
+        lines += list(measure(kind, url, arguments.rows, arguments.rounds))
+    width = max(len(line.name) for line in lines)
+    print(f"{'':10}  {'':{width}}  {'without':>12}  {'with':>12}  {'ratio':>8}  goal")
+    for line in lines:
+        print(
+            f"{line.database:10}  {line.name:{width}}  {line.without_us:9.2f} us"
+            f"  {line.with_us:9.2f} us  {line.ratio:7.2f}x  {line.goal}"
+            f"  {'ok' if line.met else 'MISS'}"
+        )
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps([asdict(line) for line in lines], indent=1))
+    return 0 if all(line.met for line in lines) else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--databases", default="sqlite,postgresql")
+    parser.add_argument("--url", help="measure on this database instead")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def databases(arguments: argparse.Namespace) -> Iterator[tuple[str, sa.URL]]:
+    if arguments.url:
+        url = sa.make_url(arguments.url)
+        yield url.get_backend_name(), url
+        return
+    for kind in arguments.databases.split(","):
+        with database(kind) as url:
+            yield kind, url
+
+
+@contextmanager
+def database(kind: str) -> Iterator[sa.URL]:
+    from sql import servers
+
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            yield sa.URL.create("sqlite", database=f"{folder}/bench.db")
+    elif kind == "postgresql":
+        with servers.postgresql(fsync="on") as url:
+            yield url
+    else:
+        with servers.mariadb() as url:
+            yield url
+
+
+def measure(kind: str, url: sa.URL, rows: int, rounds: int) -> Iterator[Line]:
+    bare, guarded = sa.create_engine(url), sa.create_engine(url)
+    Base.metadata.drop_all(bare)
+    Base.metadata.create_all(bare)
+    with bare.begin() as connection:
+        connection.execute(
+            sa.insert(User), [{"id": n, "email": f"user{n}@example.org"} for n in range(rows)]
+        )
+    plain, ours = sessionmaker(bare), sessionmaker(guarded, class_=GuardedSession)
+    silent = sessionmaker(guarded)
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        bloomstore.open(Path(folder) / "s") as store,
+    ):
+        plugin = BloomPlugin(store, Base.metadata)
+        plugin.listen(guarded, ours, silent)
+        plugin.build(guarded)
+        yield from lookups(kind, plain, ours, silent, rows, rounds)
+        yield from commits(kind, plain, ours, Path(folder), rounds)
+        plugin.unlisten()
+    Base.metadata.drop_all(bare)
+    bare.dispose()
+    guarded.dispose()
+
+
+def lookups(
+    kind: str, plain: Any, ours: Any, silent: Any, rows: int, rounds: int
+) -> Iterator[Line]:
+    is_sqlite = kind == "sqlite"
+    absent = iter(range(10 * rows, 10**12))
+    some = random.Random(1)
+
+    def get(session: Session, keys: list[int]) -> None:
+        for key in keys:
+            session.get(User, key)
+
+    def chosen(guard: bool) -> Callable[[Session, list[int]], None]:
+        def run(session: Session, keys: list[int]) -> None:
+            for key in keys:
+                query = select(User).where(User.email == f"user{key}@example.org")
+                session.scalars(query.options(Guarded()) if guard else query).first()
+
+        return run
+
+    def listed(guard: bool) -> Callable[[Session, list[int]], None]:
+        def run(session: Session, keys: list[int]) -> None:
+            query = select(User).where(User.id.in_(keys))
+            session.scalars(query.options(Guarded()) if guard else query).all()
+
+        return run
+
+    def misses(count: int) -> list[int]:
+        return [next(absent) for _ in range(count)]
+
+    def hits(count: int) -> list[int]:
+        return some.sample(range(rows), count)
+
+    def mixed(count: int) -> list[int]:
+        return misses(count - count // 100) + hits(count // 100)
+
+    table = [
+        ("get miss", get, get, ours, misses, 300, 20_000, 100 if is_sqlite else 150, True),
+        ("Guarded() miss", chosen(False), chosen(True), ours, misses, 300, 1000,
+         3 if is_sqlite else 5, True),
+        ("get hit", get, get, ours, hits, 500, 500, 1.02, False),
+        ("Guarded() hit", chosen(False), chosen(True), ours, hits, 500, 500,
+         1.15 if is_sqlite else 1.08, False),
+        ("no option", chosen(False), chosen(False), silent, hits, 500, 500, 1.03, False),
+        ("IN of 10000, 99 % absent", listed(False), listed(True), ours, mixed, LISTED, LISTED,
+         15 if is_sqlite else 30, True),
+    ]  # fmt: skip
+    for name, without, with_guard, factory, keys, count, count_ours, goal, gains in table:
+        was, now = [], []
+        for _ in range(3 * rounds if not gains else rounds):
+            was.append(timed(plain, without, keys(count)))
+            now.append(timed(factory, with_guard, keys(count_ours)))
+        slow = statistics.median(was) if gains else min(was)
+        fast = statistics.median(now) if gains else min(now)
+        yield line(kind, name, slow, fast, goal, gains=gains)
+
+
+def timed(factory: Any, act: Callable[[Any, list[int]], None], keys: list[int]) -> float:
+    """Microseconds per key, in a transaction that is open and warm."""
+    with factory() as session:
+        session.execute(sa.text("SELECT 1"))
+        begin = time.perf_counter()
+        act(session, keys)
+        return (time.perf_counter() - begin) / len(keys) * 1e6
+
+
+def commits(kind: str, plain: Any, ours: Any, folder: Path, rounds: int) -> Iterator[Line]:
+    """One ORM insert and its commit, with a bare LMDB commit in the same folder beside it."""
+    numbers = iter(range(10**9))
+    environment = lmdb.open(str(folder / "bare"), map_size=1 << 24)
+    times: dict[str, list[float]] = {"plain": [], "process": [], "commit": [], "lmdb": []}
+
+    def insert(factory: Any, entity: Any) -> float:
+        with factory() as session:
+            session.add(entity(id=next(numbers)))
+            begin = time.perf_counter()
+            session.commit()
+            return (time.perf_counter() - begin) * 1e6
+
+    def bare_commit() -> float:
+        begin = time.perf_counter()
+        with environment.begin(write=True) as transaction:
+            transaction.put(str(next(numbers)).encode(), b"x" * 100)
+        return (time.perf_counter() - begin) * 1e6
+
+    for _ in range(40 * rounds):
+        times["plain"].append(insert(plain, Event))
+        times["process"].append(insert(ours, Event))
+        times["commit"].append(insert(ours, Payment))
+        times["lmdb"].append(bare_commit())
+    environment.close()
+    median = {name: statistics.median(values) for name, values in times.items()}
+    yield line(kind, "commit, durability process", median["plain"], median["process"], 1.1,
+               gains=False)  # fmt: skip
+    yield line(kind, "commit, durability commit, beyond the plain one, in LMDB commits",
+               median["lmdb"], median["commit"] - median["plain"], 1.3, gains=False)  # fmt: skip
+
+
+def line(
+    kind: str, name: str, without: float, with_guard: float, goal: float, *, gains: bool
+) -> Line:
+    ratio = without / with_guard if gains else with_guard / without
+    met = ratio >= goal if gains else ratio <= goal
+    return Line(kind, name, without, with_guard, ratio, f"{'>=' if gains else '<='} {goal:g}", met)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
