@@ -389,6 +389,7 @@ def _recover(core: Core, *, completely: bool) -> None:
     """Brings bits and words up to the catalog; a journal that cannot be read is a doubt."""
     try:
         if completely:
+            core.folder.settle()
             recovery.recover(core)
             growth.bury(core)
         else:
