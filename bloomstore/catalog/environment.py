@@ -22,6 +22,7 @@ from pathlib import Path
 
 import lmdb
 
+from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.segment.mapping import allocate, sync_directory
 
@@ -54,6 +55,7 @@ def make_environment(path: Path, first_rows: dict[str, dict[bytes, bytes]]) -> N
             environment.close()
         sync_directory(aside)
         if _rename(aside, path):
+            crash_point("create store: catalog renamed")
             sync_directory(path.parent)
     except lmdb.Error as error:
         raise StoreFailed(f"{path}: LMDB cannot make the catalog: {error}") from error

@@ -28,7 +28,7 @@ NEW_FOLDERS = Plan("in new folders", (Run(("begin",)),), store="new/folders/stor
 KILLED_BEFORE_THE_LAST_SYNC = Plan(
     "killed while it was made",
     (
-        Run(("begin",), faults=(Fault("sync", 15, 0),)),
+        Run(("begin",), crash_at="create store: catalog renamed"),
         Run(("more",)),
     ),
 )
@@ -83,18 +83,22 @@ REFUSALS = (
 )
 
 _FAILED_SYNC = refused(Fault("msync", 3, errno.EIO, ".seg"))
+_ADDS = Plan("", (Run(("begin", "adds")),))
+_BEGIN = Plan("", (Run(("begin",)),))
 
 MUTANT_PLANS: dict[str, Plan] = {
-    "early ack": Plan("", (Run(("begin", "adds")),)),
-    "no sync at checkpoint": Plan("", (Run(("begin", "adds")),)),
-    "journal deleted first": Plan("", (Run(("begin", "adds")),)),
-    "no directory sync": Plan("", (Run(("begin", "adds")),)),
-    "no file sync": Plan("", (Run(("begin", "adds")),)),
-    "retried sync": _FAILED_SYNC,
-    "no tombstone": Plan("", (Run(("begin",)),)),
-    "no burial": Plan("", (Run(("begin", "drop")),)),
-    "catalog in place": Plan("", (Run(("begin",)),)),
-    "not marked dirty": Plan("", (Run(("begin",)),)),
+    "acknowledge early": _ADDS,
+    "no msync": _ADDS,
+    "delete the journal first": _ADDS,
+    "no directory fsync": _ADDS,
+    "retry a failed sync": _FAILED_SYNC,
+    "no tombstone": _BEGIN,
+    "no tombstone at drop": Plan("", (Run(("begin", "drop")),)),
+    "no fsync of new files": _ADDS,
+    "catalog made in place": _BEGIN,
+    "not marked dirty": _BEGIN,
+    "folders above not synced": NEW_FOLDERS,
+    "catalog's name not settled": KILLED_BEFORE_THE_LAST_SYNC,
 }
 
 

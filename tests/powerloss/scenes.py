@@ -56,8 +56,8 @@ def killed_before_the_word(path: Path, mutant: str) -> int:
 
 
 SCENES = {
-    "applied outside the lock": (two_writers, "applied slowly"),
-    "generation not repaired": (killed_before_the_word, ""),
+    "apply outside the lock": (two_writers, "applied slowly"),
+    "generation word not repaired": (killed_before_the_word, ""),
 }
 
 
