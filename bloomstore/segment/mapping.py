@@ -15,6 +15,7 @@ Not here: what the bytes mean (header.py, blocks.py), whether a stage may still 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -153,6 +154,11 @@ def sync_directory(path: Path) -> None:
         sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
+
+
+def passes(error: OSError) -> bool:
+    """Whether a file that cannot be opened now may be in a moment: nothing is wrong with it."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:

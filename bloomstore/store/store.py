@@ -373,7 +373,7 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
         if options.read_only:
             core.doubt = recovery.rollback(core)
         else:
-            with core.lock.hold():
+            with core.hold():
                 core.catalog.settle()
                 core.doubt = recovery.rollback(core)
                 if core.doubt is None:

@@ -197,7 +197,7 @@ def slow_apply(vector: Any, geometry: Any, prints: Any) -> None:
     """Sets bits as a kernel without atomic operations may, with its moment of danger drawn out."""
     changed = vector.copy()
     fast_apply(changed, geometry, prints)
-    time.sleep(0.0005)
+    time.sleep(0.004)
     touched = changed != vector
     vector[touched] = changed[touched]
     # What another process has set meanwhile in the same bytes is gone, as with `byte |= bit`.
