@@ -141,7 +141,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--images", type=int, default=2000, help="of the library as it is")
-    parser.add_argument("--mutant-images", type=int, default=200, help="of each mutant; 0: none")
+    parser.add_argument("--mutant-images", type=int, default=400, help="of each mutant; 0: none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--keep",
