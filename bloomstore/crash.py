@@ -12,8 +12,9 @@ import signal
 
 POINTS: tuple[str, ...] = (
     "create store: folder made",
-    "create store: catalog in place",
     "create store: segments folder made",
+    "create store: catalog renamed",
+    "create store: catalog in place",
     "new file: tombstone committed",
     "new file: created",
     "new file: synced",

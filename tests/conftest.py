@@ -19,18 +19,6 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("default")
 
 
-# Thousands of simulated crashes; `pytest -m slow tests/powerloss tests/faults/test_full_disk.py`.
-LONG = ("tests/powerloss/", "tests/faults/test_full_disk.py")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the long campaigns as slow."""
-    for item in items:
-        if any(part in item.path.as_posix() for part in LONG):
-            item.add_marker(pytest.mark.slow)
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where a test may make its store."""

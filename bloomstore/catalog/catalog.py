@@ -72,6 +72,7 @@ class Catalog:
         self.path = path
         self.read_only = read_only
         self.gate = Gate()
+        self._change: CatalogChange | None = None  # the one that is open, under the writer lock
         self._environment = open_environment(path, read_only=read_only)
         try:
             self._tables = {
@@ -97,12 +98,28 @@ class Catalog:
     def write(self) -> abc.Iterator[CatalogChange]:
         """A change that is durable when the block ends. Only under the writer lock."""
         self.gate.enter()
+        change: CatalogChange | None = None
         try:
             with self._begin(write=True) as transaction:
-                yield CatalogChange(transaction, self._tables)
+                change = self._change = CatalogChange(transaction, self._tables)
+                yield change
         except lmdb.Error as error:
             raise StoreFailed(f"{self.path}: committing failed: {error}") from error
         finally:
+            if change is None or not change.is_left:
+                self._change = None
+                self.gate.leave()
+
+    def end_left_change(self) -> None:
+        """Undoes a change whose block never ended; called at the end of the writer lock.
+
+        An interrupt (Ctrl-C) in the moment in which `write` should end leaves its transaction open
+        for as long as anybody keeps the traceback, and other processes would wait for it in LMDB.
+        """
+        change, self._change = self._change, None
+        if change is not None:
+            change.is_left = True
+            change.abort()
             self.gate.leave()
 
     def settle(self) -> None:
@@ -279,6 +296,12 @@ class CatalogChange(CatalogView):
 
     # The generation that this change raised the catalog to, if it did.
     generation: int | None = None
+    # Whether its block was given up, see Catalog.end_left_change.
+    is_left = False
+
+    def abort(self) -> None:
+        """Undoes it."""
+        self._transaction.abort()
 
     def take_number(self) -> int:
         """A number that no file or filter ever had."""

@@ -7,7 +7,8 @@ Invariants
      catalog folder that exists is complete.
   2. Never writemap, map_async, sync=False, metasync=False or lock=False: they trade the promise.
   3. data.mdb is compared with its own meta pages before LMDB maps it: a shortened file would be
-     SIGBUS at the first read.
+     SIGBUS at the first read. lock.mdb gets its disk space before LMDB maps it: LMDB would leave it
+     sparse, and the 65th reader on a full disk would be SIGBUS.
 
 Not here: what is in the tables (catalog.py, rows.py).
 """
@@ -21,13 +22,15 @@ from pathlib import Path
 
 import lmdb
 
+from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
-from bloomstore.segment.mapping import sync_directory
+from bloomstore.segment.mapping import allocate, sync_directory
 
 TABLES = ("store", "filters", "stages", "blocks", "journal", "tombstones", "notes")
 # Address space, not memory or disk: the file grows as rows come.
 MAP_BYTES = 1 << 36
 MAX_READERS = 1024
+LOCK_BYTES = 192 + 64 * (MAX_READERS - 1)  # what LMDB makes of it
 
 _META_OFFSET = 16  # after the page header
 _META_MAGIC = 0xBEEFC0DE
@@ -51,11 +54,24 @@ def make_environment(path: Path, first_rows: dict[str, dict[bytes, bytes]]) -> N
         finally:
             environment.close()
         sync_directory(aside)
-        aside.rename(path)
-        sync_directory(path.parent)
-    except OSError:
+        if _rename(aside, path):
+            crash_point("create store: catalog renamed")
+            sync_directory(path.parent)
+    except lmdb.Error as error:
+        raise StoreFailed(f"{path}: LMDB cannot make the catalog: {error}") from error
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename(aside: Path, path: Path) -> bool:
+    """Puts a new environment in its place; False when another process was faster."""
+    try:
+        aside.rename(path)
+    except OSError:
+        if path.is_dir():
+            return False
         raise
+    return True
 
 
 def open_environment(path: Path, *, read_only: bool) -> lmdb.Environment:
@@ -70,6 +86,7 @@ def open_environment(path: Path, *, read_only: bool) -> lmdb.Environment:
 
 
 def _open(path: Path, *, read_only: bool, create: bool) -> lmdb.Environment:
+    _allocate_lock(path / "lock.mdb")
     return lmdb.open(
         os.fsencode(path),
         map_size=MAP_BYTES,
@@ -80,6 +97,27 @@ def _open(path: Path, *, read_only: bool, create: bool) -> lmdb.Environment:
         mode=0o600,
         readahead=False,
     )
+
+
+def _allocate_lock(path: Path) -> None:
+    """Gives LMDB's table of readers its disk space, before this process has it open.
+
+    Where posix_fallocate is emulated it stores zeros to last bytes of places in the table, which
+    are always zero: it does no harm to processes that use the table.
+    """
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return  # a disk that may only be read; LMDB knows what to do
+    try:
+        if os.fstat(descriptor).st_blocks * 512 < LOCK_BYTES:
+            allocate(descriptor, LOCK_BYTES)
+    except OSError as error:
+        raise StoreFailed(f"{path}: no space for its readers: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
 
 
 def check_length(path: Path) -> None:

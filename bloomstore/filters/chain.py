@@ -33,11 +33,15 @@ Prints = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of the catalog with its mapped segment, or the reason why it has none to trust."""
+    """A stage of the catalog with its mapped segment, or the reason why it has none to trust.
+
+    passes: the reason lies outside of the store (no descriptor, no memory): ask again later.
+    """
 
     row: StageRow
     segment: Segment | None
     doubt: str | None = None
+    passes: bool = False
 
 
 class Chain:
@@ -63,6 +67,11 @@ class Chain:
     def newest(self) -> Stage:
         """The stage that takes new keys."""
         return self.stages[-1]
+
+    @property
+    def doubt_passes(self) -> bool:
+        """Whether some of the doubt may be gone at a later look."""
+        return any(stage.passes for stage in self.stages)
 
     @property
     def is_verified(self) -> bool:

@@ -24,6 +24,7 @@ from bloomstore.segment.header import BLOCK_BYTES, SegmentHeader
 from bloomstore.spec.geometry import Geometry
 
 _PLACE = struct.Struct("<16sQQ")
+_JOINED_PRINTS = 1 << 14  # their addresses stay in the processor's cache
 
 
 def block_checksum(header: SegmentHeader, vector: NDArray[np.uint8], block: int) -> int:
@@ -42,10 +43,24 @@ def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]
     """Blocks that hold a bit of any of these fingerprints."""
     bits = np.uint64(8 * BLOCK_BYTES)
     found: set[int] = set()
-    for prints in batches:
+    for prints in _joined(batches):
         for j in range(geometry.hashes):
             found.update(np.unique(bit_addresses(geometry, prints, j) // bits).tolist())
     return found
+
+
+def _joined(batches: abc.Iterable[NDArray[np.uint64]]) -> abc.Iterator[NDArray[np.uint64]]:
+    """The same fingerprints in fewer batches: a journal of single adds has one row per key."""
+    waiting: list[NDArray[np.uint64]] = []
+    count = 0
+    for prints in batches:
+        waiting.append(prints)
+        count += len(prints)
+        if count >= _JOINED_PRINTS:
+            yield np.concatenate(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield np.concatenate(waiting)
 
 
 def zero_checksums(header: SegmentHeader) -> NDArray[np.uint32]:

@@ -14,6 +14,8 @@ Not here: what the bytes mean (header.py, blocks.py), whether a stage may still 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -152,3 +154,26 @@ def sync_directory(path: Path) -> None:
         sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
+
+
+def passes(error: OSError) -> bool:
+    """Whether a file that cannot be opened now may be in a moment: nothing is wrong with it."""
+    return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
+
+
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Makes a folder and those above it, each name durable before the next is made.
+
+    So a crash leaves at most the last name in doubt, and whoever goes on syncs it first. The modes
+    of the folders above are the user's own.
+    """
+    missing: list[Path] = []
+    last = path.absolute()
+    while not last.exists():
+        missing.append(last)
+        last = last.parent
+    with contextlib.suppress(PermissionError):  # a folder that we may not read has no name of ours
+        sync_directory(last.parent)
+    for folder in reversed(missing):
+        folder.mkdir(mode=mode if folder == missing[0] else 0o777, exist_ok=True)
+        sync_directory(folder.parent)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bloomstore.catalog.catalog import Catalog
 from bloomstore.errors import NotAStore, StoreFailed
-from bloomstore.segment.mapping import copy_descriptor, sync_directory
+from bloomstore.segment.mapping import copy_descriptor, make_folder, sync_directory
 from bloomstore.store import checkpoint, writer
 from bloomstore.store.core import Core
 from bloomstore.store.folder import Folder
@@ -34,7 +34,7 @@ def backup_store(core: Core, path: Path) -> None:
 
 
 def _copy(core: Core, target: Folder) -> None:
-    target.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(target.path)
     target.segments.mkdir(mode=0o700)
     make_lock_files(target.path)
     aside = target.path / f"backup.new.{os.getpid()}"  # not what an unfinished store has
@@ -68,7 +68,6 @@ def _copy(core: Core, target: Folder) -> None:
     sync_directory(aside)
     aside.rename(target.catalog)
     sync_directory(target.path)
-    sync_directory(target.path.absolute().parent)
 
 
 def _copy_file(source: int, path: Path) -> None:

@@ -21,6 +21,7 @@ from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, StoreFailed, StoreLocked
 from bloomstore.filters.chain import Chain, Stage
+from bloomstore.segment.mapping import passes
 from bloomstore.segment.segment import Segment, open_segment
 from bloomstore.store.damage import examine
 from bloomstore.store.folder import Folder, boot_id
@@ -90,6 +91,16 @@ class Core:
             self.words[GENERATION] = change.generation
             crash_point("generation: word set")
 
+    @contextlib.contextmanager
+    def hold(self, *, keep: bool = False) -> abc.Iterator[None]:
+        """Holds the writer lock; no change of the catalog outlives it."""
+        with self.lock.hold(keep=keep):
+            try:
+                yield
+            finally:
+                if self.lock.is_outermost:
+                    self.catalog.end_left_change()
+
     def segment(self, row: StageRow, *, writable: bool) -> Segment:
         """The mapped segment of a stage. Raises when it is not what the catalog means."""
         segment = self._segments.get(row.number)
@@ -111,10 +122,17 @@ class Core:
         return checksums
 
     def mapped(self, row: StageRow) -> Segment | None:
-        """The segment of an active stage for writing, trusted or not; None if it cannot be had."""
+        """The segment of an active stage for writing, trusted or not; None if it cannot be had.
+
+        Raises StoreFailed where that may be different in a moment.
+        """
         try:
             return self.segment(row, writable=not row.sealed)
-        except (BloomStoreError, OSError):
+        except OSError as error:
+            if passes(error):
+                raise StoreFailed(f"{error.filename}: {error.strerror}") from error
+            return None
+        except BloomStoreError:
             return None
 
     def stage(self, row: StageRow) -> Stage:
@@ -123,7 +141,8 @@ class Core:
         try:
             segment = self.segment(row, writable=writable)
         except OSError as error:
-            return Stage(row, None, f"stage {row.stage}: {error.strerror}: {error.filename}")
+            doubt = f"stage {row.stage}: {error.strerror}: {error.filename}"
+            return Stage(row, None, doubt, passes=passes(error))
         except BloomStoreError as error:
             return Stage(row, None, f"stage {row.stage}: {error}")
         if row.poisoned is not None:
@@ -157,7 +176,7 @@ class Core:
                 self._sound.add(row.number)
             return ()
         if found.blocks and not self.options.read_only and self.doubt is None:
-            with contextlib.suppress(StoreLocked), self.lock.hold():
+            with contextlib.suppress(StoreLocked), self.hold():
                 found = examine(self, row, segment)
                 if found is not None and found.blocks:
                     log.warning("%s: blocks %s are damaged", segment.path, found.blocks)
@@ -180,7 +199,7 @@ class Core:
 
     def poison(self, row: StageRow, reason: str) -> None:
         """Makes a stage answer "maybe" in every process from now on."""
-        with self.lock.hold(), self.change() as change:
+        with self.hold(), self.change() as change:
             change.update_stage(row, poisoned=reason)
             change.raise_generation()
 

@@ -199,7 +199,7 @@ class Filter(OneKey):
         core = self._store.core
         view = self._view
         is_current = core.words[GENERATION] == view.generation and core is self._core
-        if is_current and view.state.name is not StateName.NEEDS_RECOVERY:
+        if is_current and (self._fast_generation == view.generation or view.is_settled):
             return view
         try:
             view = load_view(core, self.name, self._number)

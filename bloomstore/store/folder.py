@@ -26,11 +26,12 @@ from bloomstore.catalog.catalog import make_catalog
 from bloomstore.crash import crash_point
 from bloomstore.errors import (
     NotAStore,
+    StoreFailed,
     StoreNotFound,
     UnsupportedFilesystem,
     UnsupportedPlatform,
 )
-from bloomstore.segment.mapping import sync_directory
+from bloomstore.segment.mapping import make_folder, sync_directory
 from bloomstore.store.lock import make_lock_files
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "lustre"}
@@ -59,7 +60,7 @@ class Folder:
         """Makes a new store here, or finishes one that a crash left unfinished."""
         if self.path.exists() and not self.path.is_dir():
             raise NotAStore(self.path, "it is a file")
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.path)
         foreign = sorted(
             entry.name
             for entry in self.path.iterdir()
@@ -69,7 +70,6 @@ class Folder:
             return  # another process was faster
         if foreign:
             raise NotAStore(self.path, f"the folder is not empty, it has {foreign[0]!r}")
-        sync_directory(self.path.absolute().parent)
         crash_point("create store: folder made")
         self.segments.mkdir(mode=0o700, exist_ok=True)
         make_lock_files(self.path)
@@ -77,6 +77,13 @@ class Folder:
         crash_point("create store: segments folder made")
         make_catalog(self.catalog, time.time())
         crash_point("create store: catalog in place")
+
+    def settle(self) -> None:
+        """Makes the catalog's name durable: who renamed it may have died before it was."""
+        try:
+            sync_directory(self.path)
+        except OSError as error:
+            raise StoreFailed(f"{self.path}: sync failed: {error.strerror}") from error
 
     def require(self) -> None:
         """Raises unless a finished store is here."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections.abc as abc
 import contextlib
 import fcntl
+import logging
 import os
 import time
 from dataclasses import replace
@@ -32,6 +33,8 @@ from bloomstore.segment.segment import make_segment
 from bloomstore.spec.stage import StageSpec
 from bloomstore.store.core import Core
 from bloomstore.store.lock import try_flock
+
+log = logging.getLogger("bloomstore")
 
 
 def new_stage(
@@ -137,7 +140,11 @@ def bury(core: Core) -> None:
         tombstones = view.tombstones()
     gone = [number for number, name in tombstones.items() if _unlink(core, name)]
     if gone:
-        sync_directory(core.folder.segments)
+        try:
+            sync_directory(core.folder.segments)
+        except OSError as error:
+            what = f"sync failed: {error.strerror}"
+            raise StoreFailed(f"{core.folder.segments}: {what}") from error
         crash_point("drop: file unlinked")
         with core.catalog.write() as change:
             for number in gone:
@@ -160,5 +167,8 @@ def _unlink(core: Core, name: str) -> bool:
             return False
         path.unlink()
         return True
+    except OSError as error:
+        log.warning("%s cannot be removed, a later opening tries again: %s", path, error.strerror)
+        return False
     finally:
         os.close(descriptor)

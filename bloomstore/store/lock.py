@@ -145,6 +145,11 @@ class WriterLock:
         self.begin_tenure()
 
     @property
+    def is_outermost(self) -> bool:
+        """Whether the holder is in no hold but one."""
+        return self._depth == 1
+
+    @property
     def tenure(self) -> int:
         """Equal tenures: no other process wrote in between, and no checkpoint was made."""
         return self.keeper.tenure

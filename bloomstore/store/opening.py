@@ -61,6 +61,4 @@ def _make(folder: Folder) -> None:
     try:
         folder.make()
     except OSError as error:
-        if folder.is_store:  # another process was faster
-            return
         raise StoreFailed(f"cannot make a store at {folder.path}: {error.strerror}") from error

@@ -48,7 +48,7 @@ class Repair:
 
 def repair_store(core: Core) -> abc.Iterator[Repair]:
     """Mends one thing after the other, yielding what was done."""
-    with core.lock.hold():
+    with core.hold():
         yield from _mend_catalog(core)
         recovery.recover(core)
         core.doubt = None

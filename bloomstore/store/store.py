@@ -384,7 +384,7 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
         if options.read_only:
             core.doubt = recovery.rollback(core)
         else:
-            with core.lock.hold():
+            with core.hold():
                 core.catalog.settle()
                 core.doubt = recovery.rollback(core)
                 if core.doubt is None:
@@ -400,6 +400,7 @@ def _recover(core: Core, *, completely: bool) -> None:
     """Brings bits and words up to the catalog; a journal that cannot be read is a doubt."""
     try:
         if completely:
+            core.folder.settle()
             recovery.recover(core)
             growth.bury(core)
         else:

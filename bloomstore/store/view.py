@@ -57,6 +57,13 @@ class FilterView:
     coming: Chain | None
     state: FilterState
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether another look at the same generation would show the same."""
+        return self.state.name is not StateName.NEEDS_RECOVERY and not any(
+            chain.doubt_passes for chain in (self.live, self.coming) if chain is not None
+        )
+
 
 def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
     """The filter as the catalog has it now.

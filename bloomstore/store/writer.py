@@ -55,7 +55,7 @@ def writing(core: Core, *, keep: bool = False) -> abc.Iterator[None]:
         raise StoreReadOnly(f"{core.folder.path} was opened read-only")
     if core.doubt is not None:
         raise StoreFailed(f"{core.folder.path} takes no changes: {core.doubt}")
-    with core.lock.hold(keep=keep):
+    with core.hold(keep=keep):
         if core.finished_tenure != core.lock.tenure:
             recovery.finish(core)
             core.finished_tenure = core.lock.tenure
@@ -192,6 +192,8 @@ def grow(core: Core, row: FilterRow, chain: Chain, added: int) -> Chain:
 
 def publish_next(core: Core, row: FilterRow, chain: Chain, added: int = 0) -> Chain:
     """The chain with a new, empty stage at its end. Raises FilterFull where there can be none."""
+    if chain.newest.passes:
+        raise StoreFailed(f"filter {row.name!r} cannot take keys now: {chain.newest.doubt}")
     fresh = growth.next_stage(core, row, [stage.row for stage in chain.stages])
     if fresh is None:
         if chain.doubt is not None:

@@ -1,11 +1,15 @@
 """Power loss, simulated: what a store asks of the device is recorded, cut off, and opened again.
 
-device.py    a library under the process that records its file operations, or makes them fail
-trace.py     what was recorded, and the images that a power cut may leave of it
+device.py    a library under the process (device.c, device.h) that records its file operations, or
+             makes them fail
+trace.py     what was recorded, and when each step became certain
+images.py    the states of the disk that a power cut may leave
+folders.py   folders as values
 program.py   the recorded program: everything a store can do
 mutants.py   the same library with one step of its order broken
 verdict.py   opens an image like the next user and compares it with what was acknowledged
 worker.py    builds and judges images, many per process
 campaign.py  recordings and many images of them, on all processors
-scenes.py    mutants that no power cut shows: two processes, a kill, a failed sync
+plans.py     what is recorded
+scenes.py    mutants that no power cut shows: two processes at once, a kill
 """

@@ -23,7 +23,9 @@ from types import TracebackType
 from typing import Self
 
 from powerloss.device import Fault, failing, recording
-from powerloss.trace import Image, Trace, pages_of, read_folder, write_folder
+from powerloss.folders import Image, pages_of, read_folder, write_folder
+from powerloss.images import image
+from powerloss.trace import Trace
 
 HERE = Path(__file__).parent
 IMAGE_SECONDS = 60
@@ -154,7 +156,7 @@ def record_recovery(recorded: Recording, seed: str, folder: Path) -> Recording:
     """Records a process that recovers one image of this recording."""
     chance = random.Random(seed)
     (moment,) = choose_moments(recorded.trace, chance, 1)
-    image, _ = recorded.trace.image(moment, chance)
+    files, _ = image(recorded.trace, moment, chance)
     plan = Plan(
         f"recovery of {recorded.name}",
         (Run(("recover",)),),
@@ -162,7 +164,7 @@ def record_recovery(recorded: Recording, seed: str, folder: Path) -> Recording:
         boot=f"the boot after {recorded.plan.boot}",
         after_errors=recorded.after_errors,
     )
-    return record(plan, folder, image, recorded.promised(moment))
+    return record(plan, folder, files, recorded.promised(moment))
 
 
 def choose_moments(trace: Trace, chance: random.Random, count: int) -> list[int]:
@@ -240,8 +242,8 @@ class Judges:
         if keep is not None and report.violations:
             first = report.violations[0]
             shutil.rmtree(keep, ignore_errors=True)
-            image, _ = recorded.trace.image(first.moment, random.Random(first.seed))
-            write_folder(image, keep)
+            files, _ = image(recorded.trace, first.moment, random.Random(first.seed))
+            write_folder(files, keep)
         return report
 
 

@@ -17,6 +17,7 @@ import lmdb
 from bloomstore import kernels
 from bloomstore.catalog import catalog, environment
 from bloomstore.catalog.catalog import CatalogChange
+from bloomstore.segment import mapping
 from bloomstore.segment import segment as segments
 from bloomstore.segment.segment import Segment
 from bloomstore.store import checkpoint, core, folder, growth, recovery, store, writer
@@ -35,7 +36,7 @@ def _replace(module: Any, name: str, new: Any) -> Any:
     return old
 
 
-def early_ack() -> None:
+def acknowledge_early() -> None:
     """An add returns before its journal row is committed: the next call commits it."""
     waiting: list[abc.Callable[[], object]] = []
 
@@ -56,12 +57,12 @@ def early_ack() -> None:
     real_close = _replace(store.Store, "close", close)
 
 
-def no_sync_at_checkpoint() -> None:
-    """A checkpoint deletes the journal without having synced the bits."""
+def no_msync() -> None:
+    """A checkpoint deletes the journal without having synced the mapped bits: neither half."""
     _replace(Segment, "sync", nothing)
 
 
-def journal_deleted_first() -> None:
+def delete_the_journal_first() -> None:
     """A checkpoint deletes the journal and syncs the bits afterwards."""
     waiting: list[Segment] = []
 
@@ -78,18 +79,18 @@ def journal_deleted_first() -> None:
         _replace(checkpoint, name, and_then_sync(getattr(checkpoint, name)))
 
 
-def no_directory_sync() -> None:
+def no_directory_fsync() -> None:
     """New and removed names are not synced."""
-    for module in (segments, growth, environment, folder):
+    for module in (mapping, segments, growth, environment, folder):
         _replace(module, "sync_directory", nothing)
 
 
-def no_file_sync() -> None:
+def no_fsync_of_new_files() -> None:
     """A new file is published before its bytes are on the device."""
     _replace(segments, "sync_descriptor", nothing)
 
 
-def retried_sync() -> None:
+def retry_a_failed_sync() -> None:
     """A sync that failed is tried again, and its success believed."""
 
     def sync(self: Segment) -> None:
@@ -111,7 +112,7 @@ def no_tombstone() -> None:
     real = _replace(CatalogChange, "put_tombstone", put)
 
 
-def no_burial() -> None:
+def no_tombstone_at_drop() -> None:
     """A dropped file is unlinked without a tombstone that names it."""
     paths: list[Path] = []
 
@@ -130,7 +131,7 @@ def no_burial() -> None:
     real_bury = _replace(growth, "bury", bury)
 
 
-def catalog_in_place() -> None:
+def catalog_made_in_place() -> None:
     """The catalog of a new store is made under its name, not aside."""
 
     def make(path: Path, first_rows: dict[str, dict[bytes, bytes]]) -> None:
@@ -150,12 +151,22 @@ def catalog_in_place() -> None:
     _replace(catalog, "make_environment", make)
 
 
+def folders_above_not_synced() -> None:
+    """The folders above a new store are made without a sync."""
+    _replace(folder, "make_folder", lambda path: path.mkdir(parents=True, exist_ok=True))
+
+
+def catalogs_name_not_settled() -> None:
+    """Who opens a store first believes that its maker has synced the catalog's name."""
+    _replace(folder.Folder, "settle", nothing)
+
+
 def not_marked_dirty() -> None:
     """Adds of durability `process` do not say first that the catalog is behind."""
     _replace(writer, "mark_dirty", nothing)
 
 
-def applied_outside_the_lock() -> None:
+def apply_outside_the_lock() -> None:
     """The bits are set after the writer lock was given back."""
     waiting: list[tuple[Any, ...]] = []
 
@@ -186,7 +197,7 @@ def slow_apply(vector: Any, geometry: Any, prints: Any) -> None:
     """Sets bits as a kernel without atomic operations may, with its moment of danger drawn out."""
     changed = vector.copy()
     fast_apply(changed, geometry, prints)
-    time.sleep(0.0005)
+    time.sleep(0.004)
     touched = changed != vector
     vector[touched] = changed[touched]
     # What another process has set meanwhile in the same bytes is gone, as with `byte |= bit`.
@@ -195,7 +206,7 @@ def slow_apply(vector: Any, geometry: Any, prints: Any) -> None:
 fast_apply = kernels.apply
 
 
-def generation_not_repaired() -> None:
+def generation_word_not_repaired() -> None:
     """The next holder of the lock leaves the generation word as a dead one left it."""
 
     def finish(shared: core.Core) -> None:
@@ -207,19 +218,18 @@ def generation_not_repaired() -> None:
 
 
 MUTANTS: dict[str, abc.Callable[[], None]] = {
-    mutant.__name__.replace("_", " "): mutant
-    for mutant in (
-        early_ack,
-        no_sync_at_checkpoint,
-        journal_deleted_first,
-        no_directory_sync,
-        no_file_sync,
-        retried_sync,
-        no_tombstone,
-        no_burial,
-        catalog_in_place,
-        not_marked_dirty,
-        applied_outside_the_lock,
-        generation_not_repaired,
-    )
+    "acknowledge early": acknowledge_early,
+    "no msync": no_msync,
+    "delete the journal first": delete_the_journal_first,
+    "no directory fsync": no_directory_fsync,
+    "retry a failed sync": retry_a_failed_sync,
+    "apply outside the lock": apply_outside_the_lock,
+    "generation word not repaired": generation_word_not_repaired,
+    "no tombstone": no_tombstone,
+    "no tombstone at drop": no_tombstone_at_drop,
+    "no fsync of new files": no_fsync_of_new_files,
+    "catalog made in place": catalog_made_in_place,
+    "not marked dirty": not_marked_dirty,
+    "folders above not synced": folders_above_not_synced,
+    "catalog's name not settled": catalogs_name_not_settled,
 }

@@ -174,15 +174,15 @@ def refuse(path: Path) -> None:
     """Goes on when the disk refuses: what fails is not acknowledged, and tried again later."""
     with bloomstore.open(path) as store:
         filters = ensure_filters(store)
-        for number in range(60):
-            keys = [f"refuse {number} {part}" for part in range(10)]
+        for number in range(30):
+            keys = [f"refuse {number} {part}" for part in range(20)]
             for name, users in filters.items():
                 try:
                     users.add_many(keys)
                 except bloomstore.BloomStoreError:
                     continue
                 say({"added": [name, keys]})
-            if number % 8 == 7:
+            if number % 5 == 4:
                 try:
                     store.checkpoint()
                 except bloomstore.BloomStoreError:

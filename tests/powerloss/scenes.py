@@ -16,13 +16,13 @@ from bloomstore import Fixed, Scalable
 
 HERE = Path(__file__).parent
 WRITERS = 2
-KEYS = 150
+KEYS = 60
 
 
 def two_writers(path: Path, mutant: str) -> int:
     """Two processes add to one filter at the same time; both set bits slowly."""
     with bloomstore.open(path) as store:
-        store.create("users", Fixed(capacity=2000, target_error=0.01))
+        store.create("users", Fixed(capacity=200, target_error=0.01))
     with bloomstore.open(path, read_only=True) as store:
         users = store["users"]
         assert users.state.is_sound
@@ -56,8 +56,8 @@ def killed_before_the_word(path: Path, mutant: str) -> int:
 
 
 SCENES = {
-    "applied outside the lock": (two_writers, "applied slowly"),
-    "generation not repaired": (killed_before_the_word, ""),
+    "apply outside the lock": (two_writers, "applied slowly"),
+    "generation word not repaired": (killed_before_the_word, ""),
 }
 
 

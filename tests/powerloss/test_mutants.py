@@ -11,7 +11,7 @@ from powerloss.mutants import MUTANTS
 from powerloss.plans import MUTANT_PLANS, with_mutant
 from powerloss.scenes import SCENES
 
-IMAGES = 500  # one in twenty shows the shyest of them; the first one that does is enough
+IMAGES = 500  # the shyest is shown by one in seventy; the first image that does is enough
 
 
 def test_every_mutant_is_shown_somewhere() -> None:

@@ -1,6 +1,6 @@
 """The power fails at any moment of a store's life; what was acknowledged is there afterwards.
 
-A few hundred images of a few recordings; `tools/powerloss.py --images 5000` runs at length.
+A few hundred images by default, thousands with `-m slow`; `tools/powerloss.py` runs at length.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bloomstore.crash import POINTS
 from powerloss.campaign import Judges, Plan, Recording, record, record_recovery
 from powerloss.device import Fault
+from powerloss.images import image
 from powerloss.plans import (
     DIRTY_WITHOUT_DESCRIPTORS,
     EVERYTHING,
@@ -23,6 +25,7 @@ from powerloss.plans import (
 )
 
 SEED = 1
+slow = pytest.mark.slow
 KILLS = [
     ("new file: synced", 6),
     ("add: journal committed", 3),
@@ -30,6 +33,8 @@ KILLS = [
     ("seal: next stage published", 3),
     ("drop: file unlinked", 1),
 ]
+WORK = [point for point in POINTS if not point.startswith("recovery")]
+FIRST_REFUSALS = [fault for fault in REFUSALS if fault.call in ("sync", "msync", "allocate")][:4]
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +60,26 @@ def test_what_was_recorded_is_all_that_happened(everything: Recording) -> None:
 
 def test_an_image_at_the_end_with_everything_written_is_the_folder(everything: Recording) -> None:
     trace = everything.trace
-    images = (trace.image(trace.steps, random.Random(seed)) for seed in range(300))
-    whole = [image for image, how in images if how == "names kept, bytes kept"]
+    images = (image(trace, trace.steps, random.Random(seed)) for seed in range(60))
+    whole = [files for files, how in images if how == "names kept, bytes kept"]
     assert whole
-    assert all(image == trace.last() for image in whole)
+    assert all(files == trace.last() for files in whole)
 
 
-def test_nothing_is_lost_at_any_moment(judges: Judges, everything: Recording) -> None:
-    assert_kept(judges, everything, 200)
+@pytest.mark.parametrize("images", [120, pytest.param(2000, marks=slow)])
+def test_nothing_is_lost_at_any_moment(judges: Judges, everything: Recording, images: int) -> None:
+    assert_kept(judges, everything, images)
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(30, marks=slow)])
 def test_nothing_is_lost_when_recovery_itself_is_cut_off(
-    judges: Judges, everything: Recording, tmp_path: Path
+    judges: Judges, everything: Recording, tmp_path: Path, times: int
 ) -> None:
-    for number in range(4):
+    for number in range(times):
         once = record_recovery(everything, f"{SEED} {number}", tmp_path / "recovery")
-        assert_kept(judges, once, 12)
+        assert_kept(judges, once, 16)
         twice = record_recovery(once, f"{SEED} {number}", tmp_path / "recovery of recovery")
-        assert_kept(judges, twice, 6)
+        assert_kept(judges, twice, 8)
 
 
 @pytest.mark.parametrize(
@@ -83,18 +90,29 @@ def test_nothing_is_lost_when_recovery_itself_is_cut_off(
 def test_nothing_is_lost_however_the_store_began_and_ended(
     judges: Judges, plan: Plan, tmp_path: Path
 ) -> None:
-    assert_kept(judges, record(plan, tmp_path), 40)
+    assert_kept(judges, record(plan, tmp_path), 30)
 
 
-@pytest.mark.parametrize(("point", "time"), KILLS)
+@pytest.mark.parametrize(
+    ("point", "time"),
+    [
+        (point, time) if (point, time) in KILLS else pytest.param(point, time, marks=slow)
+        for point in WORK
+        for time in (1, 3, 6)
+    ],
+)
 def test_nothing_is_lost_when_a_process_was_killed_before(
     judges: Judges, point: str, time: int, tmp_path: Path
 ) -> None:
-    assert_kept(judges, record(killed(point, time), tmp_path), 24)
+    assert_kept(judges, record(killed(point, time), tmp_path), 16)
 
 
-@pytest.mark.parametrize("fault", REFUSALS, ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [fault if fault in FIRST_REFUSALS else pytest.param(fault, marks=slow) for fault in REFUSALS],
+    ids=str,
+)
 def test_nothing_is_lost_when_the_disk_refused_something_before(
     judges: Judges, fault: Fault, tmp_path: Path
 ) -> None:
-    assert_kept(judges, record(refused(fault), tmp_path), 24)
+    assert_kept(judges, record(refused(fault), tmp_path), 16)

@@ -1,9 +1,8 @@
-"""What a process asked of the device, and the images that a power cut at any moment may leave.
+"""What a process asked of the device, step by step, and when each step became certain.
 
-In: the log of device.py and the folder as it was before, out: a Trace; in: a moment and choices
-by chance, out: an Image, the files of a legal state of the disk at that moment.
+In: the log of device.py and the folder as it was before, out: a Trace.
 
-What is legal (POSIX without the kindness of a particular file system):
+What is certain (POSIX without the kindness of a particular file system):
   1. Bytes are certain once a sync of their file has succeeded after them: fsync and fdatasync for
      the whole file, msync for its range, a write through an O_DSYNC descriptor for itself. Others
      may be on the disk or not, sector by sector; the length they give the file likewise.
@@ -14,7 +13,7 @@ What is legal (POSIX without the kindness of a particular file system):
      it may be or not: each by itself, or in order per directory.
   5. Writes to one sector arrive in the order in which they were made.
 
-Not here: what a store must make of an image (verdict.py).
+Not here: what a power cut may leave of the steps (images.py).
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from __future__ import annotations
 import collections.abc as abc
 import itertools
 import os
-import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from powerloss.device import RECORD
+from powerloss.folders import Image
 
-PAGE_BYTES = 4096
 NEVER = 1 << 62
 WORDS = {
     "C": "create",
@@ -71,9 +69,6 @@ class Thing:
     steps: list[Step] = field(default_factory=list)
     # Contents that were certain at these steps, so that images need not begin at the beginning.
     settled: list[tuple[int, int, bytes]] = field(default_factory=list)
-
-
-Image = dict[str, bytes | None]  # relative path -> bytes, None for a folder
 
 
 class Trace:
@@ -194,7 +189,7 @@ class Trace:
                 content = live[thing]
                 if kind == "S" and content[offset : offset + len(raw)] == raw:
                     continue  # seen before, by this process or another
-                _put(content, offset, raw)
+                put(content, offset, raw)
                 self._add(Step(number, "W", thing, offset, raw), pending)
             elif kind in "TE":
                 thing = self._current[inode]
@@ -245,7 +240,7 @@ class Trace:
             used = 0
             for number, _, _ in thing.settled:
                 while used < len(thing.steps) and thing.steps[used].number < number:
-                    _apply(content, thing.steps[used])
+                    apply(content, thing.steps[used])
                     used += 1
                 if any(step.certain > number for step in thing.steps[:used]):
                     break  # what a failed sync left behind stays uncertain
@@ -268,56 +263,9 @@ class Trace:
 
     def last(self) -> Image:
         """The folder as the process left it, nothing lost."""
-        return self._collect(self.live_tree, lambda thing: bytes(self.live[thing]))
+        return self.collect(self.live_tree, lambda thing: bytes(self.live[thing]))
 
-    def image(self, moment: int, chance: random.Random) -> tuple[Image, str]:
-        """One legal state of the disk if the power fails before this step, and how it was made."""
-        names, how_names = _choose_names(chance)
-        keep, how_bytes = _choose_bytes(chance, self, moment)
-        tree = self._tree_at(moment, names)
-
-        def content(thing: int) -> bytes:
-            return self._content_at(thing, moment, keep)
-
-        return self._collect(tree, content), f"names {how_names}, bytes {how_bytes}"
-
-    def _tree_at(
-        self, moment: int, choose: abc.Callable[[Step], bool]
-    ) -> dict[int, dict[str, int]]:
-        tree = {folder: dict(names) for folder, names in self.start_tree.items()}
-        for step in self.names:
-            if step.number >= moment:
-                break
-            if step.kind == "D":
-                tree.setdefault(step.thing, {})
-            if not 0 <= step.certain < moment and not choose(step):
-                continue
-            here = tree.setdefault(step.folder, {})
-            if step.kind in "CD":
-                here[step.name] = step.thing
-            elif here.get(step.name) == step.thing:
-                del here[step.name]
-            if step.kind == "N":
-                tree.setdefault(step.to_folder, {})[step.to_name] = step.thing
-        return tree
-
-    def _content_at(self, number: int, moment: int, keep: abc.Callable[[Step, int], bool]) -> bytes:
-        thing = self.things[number]
-        _, used, start = max(one for one in thing.settled if one[0] < moment)
-        content = bytearray(start)
-        for step in thing.steps[used:]:
-            if step.number >= moment:
-                break
-            if step.certain < moment:
-                _apply(content, step)
-            elif step.kind != "W":
-                if keep(step, 0):
-                    _apply(content, step)
-            else:
-                _apply_torn(content, step, keep)
-        return bytes(content)
-
-    def _collect(
+    def collect(
         self, tree: dict[int, dict[str, int]], content: abc.Callable[[int], bytes]
     ) -> Image:
         image: Image = {}
@@ -334,58 +282,7 @@ class Trace:
         return image
 
 
-def _choose_names(chance: random.Random) -> tuple[abc.Callable[[Step], bool], str]:
-    how = chance.choice(["lost", "kept", "by chance", "in order"])
-    if how == "lost":
-        return lambda step: False, how
-    if how == "kept":
-        return lambda step: True, how
-    if how == "by chance":
-        share = chance.choice([0.1, 0.5, 0.9])
-        return lambda step: chance.random() < share, f"{share:.0%}"
-    stopped: dict[int, bool] = {}
-
-    def in_order(step: Step) -> bool:
-        folders = {step.folder, step.to_folder} - {0}
-        for folder in folders:
-            if not stopped.get(folder, False):
-                stopped[folder] = chance.random() < 0.4
-        return not any(stopped[folder] for folder in folders)
-
-    return in_order, how
-
-
-def _choose_bytes(
-    chance: random.Random, trace: Trace, moment: int
-) -> tuple[abc.Callable[[Step, int], bool], str]:
-    """keep(step, byte offset of a sector) for everything that is not certain."""
-    how = chance.choice(
-        ["lost", "kept", "steps", "sectors", "sectors", "pages", "until", "one lost", "one kept"]
-    )
-    if how == "lost":
-        return lambda step, at: False, how
-    if how == "kept":
-        return lambda step, at: True, how
-    if how == "until":
-        until = chance.randrange(max(0, moment - 40), moment + 1)
-        return lambda step, at: step.number < until or chance.random() < 0.2, f"until {until}"
-    if how in ("one lost", "one kept"):
-        one = chance.choice(list(trace.things))
-        return lambda step, at: (step.thing == one) is (how == "one kept"), f"{how} {one}"
-    share = chance.choice([0.1, 0.5, 0.9])
-    unit = {"steps": 1 << 40, "sectors": 512, "pages": PAGE_BYTES}[how]
-    chosen: dict[tuple[int, int], bool] = {}
-
-    def by_chance(step: Step, at: int) -> bool:
-        place = step.number, at // unit
-        if place not in chosen:
-            chosen[place] = chance.random() < share
-        return chosen[place]
-
-    return by_chance, f"{how} {share:.0%}"
-
-
-def _put(content: bytearray, offset: int, raw: bytes) -> None:
+def put(content: bytearray, offset: int, raw: bytes) -> None:
     if len(content) < offset:
         content.extend(bytes(offset - len(content)))
     content[offset : offset + len(raw)] = raw
@@ -398,52 +295,8 @@ def _set_length(content: bytearray, length: int, *, grow_only: bool) -> None:
         del content[length:]
 
 
-def _apply(content: bytearray, step: Step) -> None:
+def apply(content: bytearray, step: Step) -> None:
     if step.kind == "W":
-        _put(content, step.offset, step.bytes)
+        put(content, step.offset, step.bytes)
     else:
         _set_length(content, step.offset, grow_only=step.kind == "E")
-
-
-def _apply_torn(content: bytearray, step: Step, keep: abc.Callable[[Step, int], bool]) -> None:
-    end = step.offset + len(step.bytes)
-    at = step.offset
-    while at < end:
-        following = min(end, at - at % 512 + 512)
-        if keep(step, at):
-            _put(content, at, step.bytes[at - step.offset : following - step.offset])
-        at = following
-
-
-def read_folder(root: Path) -> tuple[Image, dict[int, str]]:
-    """Everything below a folder, and the inode of each."""
-    image: Image = {}
-    inodes: dict[int, str] = {root.stat().st_ino: ""}
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        image[name] = None if path.is_dir() else path.read_bytes()
-        inodes[path.stat().st_ino] = name
-    return image, inodes
-
-
-def pages_of(root: Path) -> bytes:
-    """Records of all pages as they are now; those that were recorded before change nothing."""
-    records = []
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            content, inode = path.read_bytes(), path.stat().st_ino
-            for at in range(0, len(content), PAGE_BYTES):
-                page = content[at : at + PAGE_BYTES]
-                records.append(RECORD.pack(ord("S"), 0, inode, at, len(page), len(page)) + page)
-    return b"".join(records)
-
-
-def write_folder(image: Image, root: Path) -> None:
-    """The files of an image, in a new folder."""
-    root.mkdir(parents=True)
-    for name in sorted(image):
-        content = image[name]
-        if content is None:
-            (root / name).mkdir()
-        else:
-            (root / name).write_bytes(content)

@@ -32,8 +32,8 @@ LOST_WITH_THE_MACHINE = ("the machine went down", "went with the machine")
 # What may be wrong with any filter after the disk refused something.
 REFUSED = ("a sync failed", "could not be applied")
 NEXT_KEY = "the next day"
-# Every key is asked for in a batch, and one of so many by itself, too.
-SINGLE_STEP = 7
+# Every key is asked for in a batch, and so many of them by themselves, too.
+SINGLES = 10
 
 
 @dataclass
@@ -134,7 +134,7 @@ def _find_keys(store: bloomstore.Store, promised: Promises, wrong: list[str], wh
             continue
         users = store[name]
         asked = sorted(keys)
-        missing = [key for key in asked[::SINGLE_STEP] if key not in users]
+        missing = [key for key in asked[:: len(asked) // SINGLES + 1] if key not in users]
         if missing:
             wrong.append(f"{who}: {name}: single lookups lose {len(missing)} keys: {missing[:3]}")
         found = users.may_contain_many(asked)

@@ -21,7 +21,8 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from powerloss import program, verdict
-from powerloss.trace import write_folder
+from powerloss.folders import write_folder
+from powerloss.images import image
 
 BOOT = "the boot after the power cut"
 
@@ -36,9 +37,9 @@ def main(folder: Path) -> None:
         if file != known:
             known, recorded = file, pickle.loads(Path(file).read_bytes())
         assert recorded is not None
-        image, how = recorded.trace.image(int(moment), random.Random(seed))
+        files, how = image(recorded.trace, int(moment), random.Random(seed))
         root = folder / f"image {number} of {os.getpid()}"
-        write_folder(image, root)
+        write_folder(files, root)
         promised = verdict.promises(recorded.promised(int(moment)))
         try:
             wrong = verdict.violations(

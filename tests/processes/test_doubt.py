@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import shutil
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 
 import lmdb
+import numpy as np
 import pytest
 from conftest import assert_sound
 from processes.worker import Worker, open_server
@@ -17,8 +22,11 @@ from processes.worker import Worker, open_server
 import bloomstore
 from bloomstore import Scalable
 from bloomstore.catalog.environment import TABLES
+from bloomstore.errors import StoreFailed
 from bloomstore.segment import segment as segment_module
+from bloomstore.segment.blocks import touched_blocks
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
+from bloomstore.segment.segment import Segment
 from bloomstore.store import core as core_module
 from bloomstore.store import damage as damage_module
 from bloomstore.store import writer
@@ -194,3 +202,98 @@ def test_a_stage_that_could_not_be_opened_stays_dirty(path: Path) -> None:
         assert store["users"].may_contain_many(range(500)).all()
         assert store["users"].state.is_sound
         assert store["users"].stats().keys > 480
+
+
+def test_a_process_without_descriptors_doubts_for_a_moment_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bloomstore.open(path) as store:
+        store.create("users", SPEC).add_many(range(100))
+
+    def refuse(path: Path, *_: object, **__: object) -> Segment:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    with bloomstore.open(path) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(core_module, "open_segment", refuse)
+            users = store["users"]
+            assert "never added" in users
+            assert "Too many open files" in str(users.state)
+            with pytest.raises(StoreFailed, match="Too many open files"):
+                users.add("refused")
+        assert users.state.is_sound
+        assert "never added" not in users
+        users.add("accepted")
+        assert len(users.stats().stages) == 1  # no other was made for want of a descriptor
+    assert_sound(path)
+
+
+def test_rows_that_cannot_be_applied_for_want_of_a_descriptor_are_applied_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bloomstore.open(path) as store:
+        store.create("users", SPEC)
+
+    def add_and_die(pipe: Connection) -> None:
+        with bloomstore.open(path) as store:
+            store["users"].add_many(range(50))
+            pipe.send("added")
+            pipe.recv()
+
+    with Worker(add_and_die) as worker:
+        assert worker.hear() == "added"
+        worker.kill()
+
+    def refuse(path: Path, *_: object, **__: object) -> Segment:
+        raise OSError(errno.ENFILE, "Too many open files in system", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core_module, "open_segment", refuse)
+        with pytest.raises(StoreFailed, match="Too many open files in system"):
+            bloomstore.open(path)
+    with bloomstore.open(path) as store:
+        assert store["users"].state.is_sound
+        assert store["users"].may_contain_many(range(50)).all()
+    assert_sound(path)
+
+
+def test_an_interrupt_at_the_end_of_a_change_keeps_nobody_waiting(path: Path) -> None:
+    with bloomstore.open(path) as store:
+        users = store.create("users", SPEC)
+        users.add("first")
+
+        def interrupt(frame: FrameType, event: str, _: object) -> None:
+            generator = getattr(frame.f_locals.get("self"), "gen", None)
+            ends = event == "call" and frame.f_code.co_name == "__exit__"
+            if ends and getattr(generator, "__qualname__", "") == "Catalog.write":
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt) as kept:  # as debuggers and notebooks keep it
+                users.add("second")
+        finally:
+            sys.setprofile(None)
+
+        def add(pipe: Connection) -> None:
+            pipe.send(store["users"].add("third"))
+
+        with Worker(add) as worker:
+            assert worker.hear()
+        assert users.add("second")
+        assert users.may_contain_many(["first", "second", "third"]).all()
+        del kept
+        gc.collect()
+        assert users.add("fourth")
+    assert_sound(path)
+
+
+def test_the_blocks_of_many_small_batches_are_those_of_one(path: Path) -> None:
+    prints = np.random.default_rng(1).integers(0, 1 << 63, (40_000, 2)).astype(np.uint64)
+    first = Scalable(target_error=0.01, initial_capacity=10**6).stage(0, ())
+    assert first is not None
+    singles = [prints[number : number + 1] for number in range(len(prints))]
+    whole = touched_blocks(first.geometry, [prints])
+    assert touched_blocks(first.geometry, singles) == whole
+    assert touched_blocks(first.geometry, []) == set()
