@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlalchemy import Uuid
 from sqlalchemy.engine import Dialect
 
@@ -31,7 +32,9 @@ from bloomstore.sql.canon import Canon, Unclear
 from bloomstore.sql.databases import ColumnFacts, TableFacts
 from bloomstore.sql.guard import Declared
 from bloomstore.sql.metrics import Metrics
-from bloomstore.sql.pending import Pending
+
+if TYPE_CHECKING:
+    from bloomstore.sql.pending import Pending
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -85,6 +88,7 @@ class ActiveGuard:
         self.canon: Canon | None = None
         self.canons: tuple[Canon, ...] = ()  # of each column
         self.own: type | None = None  # values of this type are sent and kept as they are
+        self.identity_class: type | None = None  # of the mapped class whose primary key it guards
         self._live: Live | None = None
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
         self.filter = self._open()
@@ -124,42 +128,40 @@ class ActiveGuard:
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
         if type(value) is self.own and not self.doubt and not pending:
-            try:
-                if value not in self.filter:
-                    self.metrics.absent += 1
-                    return True
-            except BloomStoreError:
-                pass
+            return self.ask_key(value) is Answer.ABSENT  # type: ignore[arg-type]
         return self.ask(value, pending) is Answer.ABSENT
 
-    def which_are_absent(self, values: list[Any], pending: Pending | None = None) -> list[bool]:
-        """For each value whether it is certainly absent: as many questions in one go."""
-        own = self.own
-        nothing = [False] * len(values)
+    def may_be_present(self, values: list[Any], pending: Pending | None = None) -> list[Any]:
+        """Those of the values that may have a row, in their order: many questions in one go."""
         if (self.doubt and self._still_doubts()) or (pending and self in pending.unknown):
-            self.metrics.unknown[self.doubt] += len(values)
-            return nothing
+            self.metrics.unknown[self.doubt or "pending"] += len(values)
+            return values
+        own = self.own
+        is_own = own is not None and set(map(type, values)) == {own}
+        keys = values if is_own else [self._key_or_none(value) for value in values]
+        places: Sequence[int] = range(len(keys))
+        if not is_own:
+            places = [place for place, key in enumerate(keys) if key is not None]
         try:
-            keys = (
-                values
-                if own is not None and set(map(type, values)) == {own}
-                else [self._key_or_none(value) for value in values]
-            )
-            asked = [key for key in keys if key is not None]
-            found = iter(self.filter.may_contain_many(asked).tolist())
+            asked = keys if is_own else [keys[place] for place in places]
+            found = self.filter.may_contain_many(asked)  # type: ignore[arg-type]
             state = self.filter.state
         except BloomStoreError as error:
             self.reopen()
             self.metrics.unknown[str(error)] += len(values)
-            return nothing
+            return values
         if not state.is_sound:
             self.metrics.unknown[str(state)] += len(values)
-            return nothing
+            return values
         mine = pending.keys.get(self, ()) if pending else ()
-        absent = [key is not None and not next(found) and key not in mine for key in keys]
-        self.metrics.absent += (count := sum(absent))
-        self.metrics.maybe += len(values) - count
-        return absent
+        if mine:
+            found |= [keys[place] in mine for place in places]
+        kept = np.ones(len(keys), np.bool_)
+        kept[slice(None) if is_own else places] = found
+        present = [values[place] for place in kept.nonzero()[0]]
+        self.metrics.absent += len(values) - len(present)
+        self.metrics.maybe += len(present)
+        return present
 
     def _key_or_none(self, value: object) -> Key | None:
         try:
@@ -212,7 +214,11 @@ class ActiveGuard:
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""
         try:
-            self.filter.add_many(list(keys))
+            if len(keys) == 1:
+                (key,) = keys
+                self.filter.add(key)
+            else:
+                self.filter.add_many(list(keys))
         except FilterNotFound:
             self.reopen()
             self.fence("written while its filter was replaced")

@@ -2,8 +2,10 @@
 
 Listens to Core events only, so that unit of work, bulk forms, Core and text all pass here once:
 
-    before_cursor_execute   keys among the parameters; unknown ones under AUTOCOMMIT are fenced now
-    after_execute           keys that the server made; how many rows were deleted
+    before_execute          asks for the keys that the server will make, of many rows at once
+    before_cursor_execute   keys among the parameters; those that the server makes are read from
+                            the result before they are needed, at the latest in the durable step
+    after_cursor_execute    a statement under AUTOCOMMIT has ended
     commit, prepare_twophase   one durable step, right before the database's own
     rollback, reset         forgets
 
@@ -29,13 +31,11 @@ from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.canon import Unclear
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.pending import Pending
 from bloomstore.sql.text import Text
-from bloomstore.sql.writes import NOTHING, Binds, Nowhere, Server, WritePlan, plan_writes
+from bloomstore.sql.writes import NOTHING, Server, WritePlan, plan_writes
 
 TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
 _STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
@@ -63,7 +63,6 @@ class Capture:
             "before_execute": self.before_execute,
             "before_cursor_execute": self.before_cursor_execute,
             "after_cursor_execute": self.after_cursor_execute,
-            "after_execute": self.after_execute,
             "handle_error": self.handle_error,
             "commit": self.commit,
             "prepare_twophase": self.prepare_twophase,
@@ -87,6 +86,8 @@ class Capture:
         if connection.closed or connection.invalidated:
             return None
         found: Pending | None = connection.info.get(self.key)
+        if found is not None:
+            found.resolve()
         return found
 
     def forget_plans(self) -> None:
@@ -150,10 +151,10 @@ class Capture:
             self._sees_text(connection, statement)
             return
         pending = self._pending_of(connection)
-        if connection.info.get("bloomstore/last") is not context:  # batches of one statement
-            connection.info["bloomstore/last"] = context
-            self._collect(plan, context, pending, from_server=False)
-        if plan.written and _is_autocommit(connection):
+        is_autocommit = _is_autocommit(connection)
+        if pending.context is not context or is_autocommit:  # not again for each batch of many rows
+            pending.sees(plan, context)
+        if plan.written and is_autocommit:
             for guard, sources in plan.written:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
@@ -168,42 +169,22 @@ class Capture:
         context: ExecutionContext,
         executemany: bool,
     ) -> None:
-        """Driver SQL has no after_execute, and is never sent in batches."""
-        if context.compiled is None:
-            self._flight.land(connection)
-
-    def after_execute(
-        self,
-        connection: Connection,
-        element: Any,
-        multiparams: Any,
-        params: Any,
-        execution_options: Any,
-        result: Any,
-    ) -> None:
-        """Collects the keys that came back."""
-        context = result.context
-        plan = None if context.compiled is None else self._plans.get(context.compiled)
-        if plan is not None and "schema_translate_map" in connection.get_execution_options():
-            plan = self._plan(context.compiled, connection)
-        if plan is not None and plan is not NOTHING:
-            pending = self._pending_of(connection)
-            if plan.needs_server and not _is_autocommit(connection):
-                self._collect(plan, context, pending, from_server=True)
-            for guard in plan.deleted_from:
-                pending.deleted[guard] += max(context.rowcount or 0, 0)
-            connection.info.pop("bloomstore/last", None)
+        """The statement has landed."""
         self._flight.land(connection)
 
     def handle_error(self, context: Any) -> None:
-        """A statement that failed is not in flight any more."""
-        if context.connection is not None:
-            self._flight.land(context.connection)
+        """A statement that failed is not in flight any more, and made no key."""
+        connection = context.connection
+        if connection is not None:
+            self._flight.land(connection)
+            pending = self.pending(connection)
+            if pending is not None:
+                pending.waiting = None
 
     def commit(self, connection: Connection) -> None:
         """The durable step, right before the database's own commit."""
         pending: Pending | None = connection.info.get(self.key)
-        if pending is not None and (pending.keys or pending.unknown or pending.deleted):
+        if pending is not None:
             self._settle(connection, pending)
 
     def prepare_twophase(self, connection: Connection, xid: Any) -> None:
@@ -218,7 +199,6 @@ class Capture:
     def reset(self, dbapi_connection: Any, record: Any, reset_state: Any) -> None:
         """A connection that returns to the pool carries nothing."""
         record.info.pop(self.key, None)
-        record.info.pop("bloomstore/last", None)
 
     # Steps -------------------------------------------------------------------------
 
@@ -256,20 +236,6 @@ class Capture:
             self._settle(connection, pending)
             pending.unknown.update(written)  # the rows may come after a build's snapshot
 
-    def _collect(
-        self, plan: WritePlan, context: Any, pending: Pending, *, from_server: bool
-    ) -> None:
-        for guard, sources in plan.written:
-            if any(isinstance(source, Server) for source in sources) is not from_server:
-                continue
-            if guard in pending.unknown:
-                continue
-            try:
-                for key in _keys(guard, sources, context):
-                    pending.add(guard, key)
-            except Unclear as why:
-                pending.unknown[guard] = str(why)
-
     def _settle(self, connection: Connection, pending: Pending) -> None:
         try:
             pending.settle()
@@ -285,52 +251,6 @@ class Capture:
         except BaseException:
             self._flight.land(connection)
             raise
-
-
-def _keys(guard: ActiveGuard, sources: tuple[Any, ...], context: Any) -> Iterator[Key]:
-    """Every key of one execution. Raises Unclear when one of them cannot be known."""
-    for source in sources:
-        if isinstance(source, Nowhere):
-            raise Unclear(source.reason)
-    sets = context.compiled_parameters
-    in_one_go = [
-        source for source in sources if isinstance(source, Binds) and len(source.names) > 1
-    ]
-    count = len(in_one_go[0].names) if in_one_go else len(sets)
-    made = context.inserted_primary_key_rows if _has(sources, Server) else ()
-    defaults = context.returned_default_rows or ()
-    for place in range(count):
-        values = []
-        for source in sources:
-            if isinstance(source, Server):
-                values.append(_from_server(source, place, made, defaults))
-            elif not source.names:
-                values.append(None)
-            elif len(source.names) > 1:
-                name = source.names[place]
-                values.append(sets[0][name] if name else None)
-            else:
-                values.append(sets[0 if in_one_go else place][source.names[0]])
-        key = guard.key_to_store(values)
-        if key is not None:
-            yield key
-
-
-def _from_server(source: Server, place: int, made: Any, defaults: Any) -> object:
-    value = None
-    if source.place is not None and place < len(made) and made[place] is not None:
-        value = made[place][source.place]
-    elif place < len(defaults) and source.column in defaults[place]._mapping:
-        value = defaults[place]._mapping[source.column]
-        if value is None:
-            return None
-    if value is None:
-        raise Unclear("a server-made key that did not come back")
-    return value
-
-
-def _has(sources: tuple[Any, ...], kind: type) -> bool:
-    return any(isinstance(source, kind) for source in sources)
 
 
 def _is_made_by_server(column: Any) -> bool:

@@ -3,38 +3,57 @@
 Kept in `connection.info`, so it ends with the transaction or with the connection's return to the
 pool, whichever comes first. Keys stay here until the commit, so a rolled back transaction costs
 nothing, and the transaction's own questions look here first.
+
+Keys that the server makes are not there yet when a statement is sent. The statement waits here,
+one at a time, and its keys are read when the next one is sent, when somebody asks, or at the end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bloomstore.keys import Key
-
-if TYPE_CHECKING:
-    from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.collect import keys_of
+from bloomstore.sql.writes import Server, WritePlan
 
 
 class Pending:
     """Keys by guard; guards with keys nobody knows, and why; deleted rows by guard."""
 
-    __slots__ = ("deleted", "keys", "unknown")
+    __slots__ = ("context", "deleted", "keys", "unknown", "waiting")
 
     def __init__(self) -> None:
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
         self.deleted: Counter[ActiveGuard] = Counter()
+        self.context: Any = None  # of the statement that was collected last
+        self.waiting: WritePlan | None = None  # its plan, if the server makes something of it
 
     def __bool__(self) -> bool:
-        return bool(self.keys or self.unknown)
+        return bool(self.keys or self.unknown or self.waiting)
 
-    def add(self, guard: ActiveGuard, key: Key) -> None:
-        """One key of one guard."""
-        self.keys.setdefault(guard, set()).add(key)
+    def sees(self, plan: WritePlan, context: Any) -> None:
+        """A statement is about to be sent."""
+        self.resolve()
+        self.context = context
+        if plan.needs_server or plan.deleted_from:
+            self.waiting = plan
+        self._collect(plan, from_server=False)
+
+    def resolve(self) -> None:
+        """Reads what the server has made of the last statement."""
+        plan, self.waiting = self.waiting, None
+        if plan is not None:
+            self._collect(plan, from_server=True)
+            for guard in plan.deleted_from:
+                self.deleted[guard] += max(self.context.rowcount or 0, 0)
 
     def settle(self) -> None:
         """Makes everything durable: called right before the rows become visible to others."""
+        self.resolve()
         for guard, reason in self.unknown.items():
             guard.fence(reason)
         known = [(guard, keys) for guard, keys in self.keys.items() if guard not in self.unknown]
@@ -54,3 +73,15 @@ class Pending:
         self.keys.clear()
         self.unknown.clear()
         self.deleted.clear()
+        self.waiting = self.context = None
+
+    def _collect(self, plan: WritePlan, *, from_server: bool) -> None:
+        for guard, sources in plan.written:
+            if any(isinstance(source, Server) for source in sources) is not from_server:
+                continue
+            if guard in self.unknown:
+                continue
+            try:
+                self.keys.setdefault(guard, set()).update(keys_of(guard, sources, self.context))
+            except Unclear as why:
+                self.unknown[guard] = str(why)

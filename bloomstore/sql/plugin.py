@@ -66,7 +66,7 @@ class BloomPlugin:
         self._capture = Capture(
             f"bloomstore/{id(self)}", self._guards_of, self._all_guards, self._flight
         )
-        self._asker = Asker(policy, self._guards_of, self._capture.pending)
+        self._asker = Asker(policy, self._guards_of, self._capture.key)
         for declared in () if metadata is None else declared_in(metadata):
             self._activate(ActiveGuard(store, declared))
         if metadata is not None:
@@ -180,11 +180,17 @@ class BloomPlugin:
     ) -> tuple[list[Any], list[Any]]:
         """(values that are certainly absent, values to ask the database for), in their order."""
         values = list(values)
-        guard = self._guard_of(column)
         pending = None if connection is None else self._capture.pending(connection)
-        found = guard.which_are_absent(values, pending)
-        absent = [value for value, gone in zip(values, found, strict=True) if gone]
-        return absent, [value for value, gone in zip(values, found, strict=True) if not gone]
+        ask = self._guard_of(column).may_be_present(values, pending)
+        kept = iter(ask)
+        following = next(kept, None)
+        absent = []
+        for value in values:
+            if value is following:
+                following = next(kept, None)
+            else:
+                absent.append(value)
+        return absent, ask
 
     @contextlib.contextmanager
     def bypass(self, session: Session) -> Iterator[None]:

@@ -37,13 +37,12 @@ class ReadPlan:
 
     guard: ActiveGuard
     places: tuple[int, ...]  # among the binds of the cache key
-    names: tuple[str, ...]
     is_list: bool
-    columns: tuple[str, ...]
+    columns: SimpleResultMetaData
 
     def empty(self) -> Result[Any]:
         """What the database would have returned: these columns and no row."""
-        return IteratorResult(SimpleResultMetaData(self.columns), iter(()))
+        return IteratorResult(self.columns, iter(()))
 
 
 def plan_read(
@@ -59,7 +58,9 @@ def plan_read(
         if found is not None:
             column, bind, is_list = found
             (listed if is_list else equal).setdefault(column, bind)
-    columns = tuple(description["name"] for description in statement.column_descriptions)
+    columns = SimpleResultMetaData(
+        [description["name"] for description in statement.column_descriptions]
+    )
     places = {bind.key: place for place, bind in enumerate(binds)}
     for kind, is_list in ((equal, False), (listed, True)):
         for column in kind:
@@ -77,11 +78,35 @@ def plan_read(
                     return ReadPlan(
                         guard,
                         tuple(places[bind.key] for bind in found_binds),
-                        tuple(bind.key for bind in found_binds),
                         is_list,
                         columns,
                     )
     return None
+
+
+def with_values(statement: Any, key: str, values: list[Any]) -> Any:
+    """The same statement with other values in the IN list whose bind has this key.
+
+    `Select.params` would do, but it finds a bind of a cached statement by its name only, and the
+    binds of a literal list have none.
+    """
+
+    def changed(term: Any) -> Any:
+        if isinstance(term, BinaryExpression) and getattr(term.right, "key", None) == key:
+            term = term._clone()
+            term.right = term.right._clone()
+            term.right.value = values
+        elif isinstance(term, (BooleanClauseList, Grouping)):
+            term = term._clone()
+            if isinstance(term, Grouping):
+                term.element = changed(term.element)
+            else:
+                term.clauses = list(map(changed, term.clauses))
+        return term
+
+    copy = statement._generate()
+    copy._where_criteria = tuple(map(changed, statement._where_criteria))
+    return copy
 
 
 def _returns_plain_rows(statement: Select[Any]) -> bool:

@@ -12,30 +12,45 @@ and on SQLite `auto` answers only after the transaction has sent a statement.
 
 from __future__ import annotations
 
+import collections.abc as abc
 import logging
 import time
-import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Table, inspect
-from sqlalchemy.engine import Connection, Engine, Result
+from sqlalchemy.engine import Connection, Result
 from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
-from sqlalchemy.sql.elements import BindParameter
+from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.pending import Pending
-from bloomstore.sql.reads import ReadPlan, plan_read
+from bloomstore.sql.reads import ReadPlan, plan_read, with_values
 
 log = logging.getLogger("bloomstore.sql")
 
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
+STANDING = "bloomstore/standing"
 LEVEL = "bloomstore/level"  # in connection.info
 SENT = "bloomstore/sent"
 PLANS_KEPT = 1000
-_LOCKING = ("SERIALIZABLE", "READ UNCOMMITTED")
+# What a select() has that is made of columns, one WHERE and options, and nothing else.
+SIMPLE = frozenset(
+    "_raw_columns _label_style _where_criteria _with_options _propagate_attrs"
+    " _annotations _generate_cache_key".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuickPlan:
+    """A plan found by the identity of the objects in a statement, and those objects."""
+
+    plan: ReadPlan
+    type: Any
+    objects: list[Any]
 
 
 class Guarded(UserDefinedOption):
@@ -54,16 +69,24 @@ class GuardedSession(Session):
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The object with this primary key, or None: without a query if it is surely absent."""
         asker: Asker | None = self.info.get(PLUGIN)
-        if options and any(options.values()):  # get_one passes them all, with their defaults
-            asker = None
-        if asker is None:
+        if asker is None or (options and any(options.values())):  # get_one passes the defaults
             return super().get(entity, ident, **options)
-        guard = asker.guard_for_get(self, entity, ident)
+        guard = asker.guard_of(entity)
         if guard is None:
             return super().get(entity, ident)
-        if asker.policy != "shadow" and guard.is_absent(ident, asker.pending_of(self)):
+        if asker.policy != "shadow" and asker.may_skip_get(self, guard, ident):
             return None
         return asker.get_and_count(guard, ident, self, super().get, entity)
+
+
+class Standing:
+    """What is known of one session: filled when its transaction begins, dropped when it ends."""
+
+    __slots__ = ("infos", "level")
+
+    def __init__(self, level: str) -> None:
+        self.level = level  # of the engine; a connection may have its own
+        self.infos: list[dict[Any, Any]] = []  # `info` of each connection of the transaction
 
 
 class Asker:
@@ -73,84 +96,85 @@ class Asker:
         self,
         policy: str,
         guards_of: Callable[[Table, Connection | None], list[ActiveGuard]],
-        pending_of_connection: Callable[[Connection], Pending | None],
+        pending_key: str,
     ) -> None:
         self.policy = policy
         self._guards_of = guards_of
-        self._pending_of_connection = pending_of_connection
+        self._pending_key = pending_key
         self._plans: dict[Any, ReadPlan | None] = {}
-        self._connections: weakref.WeakKeyDictionary[Session, list[Connection]] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._levels: weakref.WeakKeyDictionary[Engine, str] = weakref.WeakKeyDictionary()
-        self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
+        self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
+        self._entities: dict[Any, ActiveGuard | None] = {}
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
         self._plans.clear()
+        self._quick_plans.clear()
         self._entities.clear()
-        self._levels.clear()
 
     # Session events ----------------------------------------------------------------
 
     def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
         """Remembers the connections of the session's transaction."""
-        self._connections.setdefault(session, []).append(connection)
+        standing = session.info.get(STANDING)
+        if standing is None:
+            standing = session.info[STANDING] = Standing(_level_of(connection.engine))
+        standing.infos.append(connection.info)
 
     def after_transaction_end(self, session: Session, transaction: Any) -> None:
         """Forgets them with the outermost transaction."""
         if transaction.parent is None:
-            self._connections.pop(session, None)
+            session.info.pop(STANDING, None)
 
     def do_orm_execute(self, state: ORMExecuteState) -> Result[Any] | None:
         """Answers a SELECT that cannot have a row; leaves every other alone."""
+        if self.policy == "explicit":
+            # Asked for every statement of the session, so the option is looked for by hand.
+            for option in getattr(state.statement, "_with_options", ()):
+                if type(option) is Guarded:
+                    break
+            else:
+                return None
         if not state.is_select or state.is_column_load:
-            return None
-        if self.policy == "explicit" and not any(
-            isinstance(option, Guarded) for option in state.user_defined_options
-        ):
             return None
         session = state.session
         if BYPASS in session.info or "schema_translate_map" in state.execution_options:
             return None
-        plan, binds = self._plan(state.statement)
+        plan, value = self._plan(state.statement, state.parameters)
         if plan is None or not self._may_answer(session, state):
-            return None
-        values = _values(plan, binds, state.parameters)
-        if values is None:
             return None
         if state.execution_options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
         pending = self.pending_of(session)
         if plan.is_list:
-            return self._prune(state, plan, values[0], pending)
-        answer = plan.guard.ask(values[0] if len(values) == 1 else tuple(values), pending)
-        if answer is not Answer.ABSENT:
-            return None
-        if self.policy == "shadow":
-            return self._compare(state, plan, values, pending)
-        return plan.empty()
+            key, values = value
+            return self._prune(state, plan, key, values, pending)
+        if self.policy != "shadow":
+            return plan.empty() if plan.guard.is_absent(value, pending) else None
+        answer = plan.guard.ask(value, pending)
+        return self._compare(state, plan, value) if answer is Answer.ABSENT else None
 
     # Steps -------------------------------------------------------------------------
 
-    def guard_for_get(self, session: Session, entity: Any, ident: Any) -> ActiveGuard | None:
-        """The guard to ask before session.get; None if it must step aside."""
+    def guard_of(self, entity: Any) -> ActiveGuard | None:
+        """The guard of the primary key of a mapped class."""
         try:
-            known = self._entities[entity]
+            return self._entities[entity]
         except KeyError:
-            known = self._entities[entity] = self._guard_of_entity(entity)
-        if known is None:
-            return None
-        guard, base = known
-        identity = (base, ident if type(ident) is tuple else (ident,), None)
-        if (
-            identity in session.identity_map
-            or BYPASS in session.info
-            or not _is_clean(session)
-            or not self._may_answer(session, None)
-        ):
-            return None
-        return guard
+            found = self._entities[entity] = self._guard_of_entity(entity)
+            return found
+
+    def may_skip_get(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
+        """Whether session.get can only return None.
+
+        The filter is asked first: a hit then costs no more than that.
+        """
+        return (
+            guard.is_absent(ident, self.pending_of(session))
+            and BYPASS not in session.info
+            and _is_clean(session)
+            and not self._is_known(session, guard, ident)
+            and self._may_answer(session, None)
+        )
 
     def get_and_count(
         self, guard: ActiveGuard, ident: Any, session: Session, get: Any, entity: Any
@@ -172,70 +196,101 @@ class Asker:
 
     def pending_of(self, session: Session) -> Pending | None:
         """What the session's own transaction has written."""
-        connections = self._connections.get(session)
-        bind = session.bind
-        if connections is None:
-            if not isinstance(bind, Connection):
-                return None
-            connections = [bind]
-        for connection in connections:
-            found = self._pending_of_connection(connection)
+        standing: Standing | None = session.info.get(STANDING)
+        infos = [] if standing is None else standing.infos
+        if not infos and isinstance(session.bind, Connection) and not session.bind.closed:
+            infos = [session.bind.info]
+        for info in infos:
+            found: Pending | None = info.get(self._pending_key)
             if found is not None:
+                found.resolve()
                 return found
         return None
 
-    def _plan(self, statement: Any) -> tuple[ReadPlan | None, list[BindParameter[Any]]]:
+    def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
+        """Whether the session has an object of this identity, whatever the database has."""
+        identity: Any = (guard.identity_class, ident if type(ident) is tuple else (ident,), None)
+        return identity in session.identity_map
+
+    def _plan(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
+        """The plan, and the value it asks for; for IN the bind's key and the list."""
+        if not parameters and (quick := self._quick_plan(statement)) is not None:
+            return quick
         key = statement._generate_cache_key()
         if key is None:
-            return None, []
+            return None, None
         try:
-            return self._plans[key.key], key.bindparams
+            plan = self._plans[key.key]
         except KeyError:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             plan = plan_read(statement, key.bindparams, lambda table: self._guards_of(table, None))
             self._plans[key.key] = plan
-            return plan, key.bindparams
+        values = None if plan is None else _values(plan, key.bindparams, parameters)
+        if plan is None or values is None:
+            return None, None
+        if plan.is_list:
+            return plan, (key.bindparams[plan.places[0]].key, values[0])
+        return plan, values[0] if len(values) == 1 else tuple(values)
+
+    def _quick_plan(self, statement: Any) -> tuple[ReadPlan, Any] | None:
+        """The plan of select(...).where(column == value), known by the objects it is made of.
+
+        Computing a cache key takes about 15 us; a statement that has nothing but columns, one
+        comparison and options needs none.
+        """
+        parts = statement.__dict__
+        if not parts.keys() <= SIMPLE:
+            return None
+        criteria = parts.get("_where_criteria", ())
+        if len(criteria) != 1 or type(criteria[0]) is not BinaryExpression:
+            return None
+        left, right = criteria[0].left, criteria[0].right
+        if type(right) is not BindParameter or right.callable is not None:
+            return None
+        columns = parts["_raw_columns"]
+        key = (id(left), id(criteria[0].operator), *map(id, columns))
+        quick = self._quick_plans.get(key)
+        if quick is None:
+            found = statement._generate_cache_key()
+            plan = found and plan_read(
+                statement, found.bindparams, lambda table: self._guards_of(table, None)
+            )
+            if not plan or plan.places != (0,):
+                return None
+            if len(self._quick_plans) >= PLANS_KEPT:
+                self._quick_plans.clear()
+            # The objects are kept with the plan, so that no other can ever have their ids.
+            quick = self._quick_plans[key] = QuickPlan(plan, right.type, [left, *columns])
+        if right.type is not quick.type or right.expanding is not quick.plan.is_list:
+            return None
+        return quick.plan, (right.key, right.value) if quick.plan.is_list else right.value
 
     def _may_answer(self, session: Session, state: ORMExecuteState | None) -> bool:
         """Whether the isolation level allows a read to be skipped."""
+        standing: Standing | None = session.info.get(STANDING)
         bind: Any = session.bind
-        if bind is None:
+        if bind is None or standing is None:
             try:
-                bind = (
-                    session.get_bind()
-                    if state is None
-                    else session.get_bind(**state.bind_arguments)
-                )
+                bind = session.get_bind(**({} if state is None else state.bind_arguments))
             except Exception:  # noqa: BLE001  a session without a bind raises when it executes
                 return False
-        connections = self._connections.get(session) or ()
-        engine = bind
+        infos = [] if standing is None else standing.infos
         if isinstance(bind, Connection):
-            connections = (*connections, bind)
-            engine = bind.engine
-        level = self._levels.get(engine)
-        if level is None:
-            level = _level_of(engine)
-            if not level:
-                return False
-            self._levels[engine] = level
+            infos = [*infos, bind.info]
+        level = _level_of(bind.engine) if standing is None else standing.level
         is_sent = False
-        for connection in connections:
-            if not connection.closed and not connection.invalidated:
-                level = connection.info.get(LEVEL, level)
-                is_sent = is_sent or SENT in connection.info
-        if level in _LOCKING and engine.dialect.name != "sqlite":
+        for info in infos:
+            level = info.get(LEVEL, level)
+            is_sent = is_sent or SENT in info
+        is_sqlite = bind.dialect.name == "sqlite"
+        if not level or level == "READ UNCOMMITTED" or (level == "SERIALIZABLE" and not is_sqlite):
             return False
-        if level == "READ UNCOMMITTED":
-            return False
-        if self.policy == "auto" and (
-            level == "REPEATABLE READ" or engine.dialect.name == "sqlite"
-        ):
+        if self.policy == "auto" and (level == "REPEATABLE READ" or is_sqlite):
             return is_sent
         return True
 
-    def _guard_of_entity(self, entity: Any) -> tuple[ActiveGuard, Any] | None:
+    def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
         mapper = inspect(entity, raiseerr=False)
         if mapper is None or not hasattr(mapper, "primary_key"):
             return None
@@ -244,38 +299,31 @@ class Asker:
             if tuple(column.name for column in guard.declared.columns) == tuple(
                 column.name for column in key
             ) and all(column.table is key[0].table for column in key):
-                return guard, mapper._identity_class
+                guard.identity_class = mapper._identity_class
+                return guard
         return None
 
     def _prune(
-        self, state: ORMExecuteState, plan: ReadPlan, values: Any, pending: Pending | None
+        self, state: ORMExecuteState, plan: ReadPlan, key: str, given: Any, pending: Pending | None
     ) -> Result[Any] | None:
         """Leaves the keys that may be there in an IN list."""
-        try:
-            values = list(values)
-        except TypeError:
+        if self.policy == "shadow" or not isinstance(given, abc.Iterable):
             return None
-        if self.policy == "shadow":
-            return None
-        absent = plan.guard.which_are_absent(values, pending)
-        kept = [value for value, gone in zip(values, absent, strict=True) if not gone]
+        values = given if isinstance(given, list) else list(given)
+        kept = plan.guard.may_be_present(values, pending)
         if len(kept) == len(values):
             return None
         if not kept:
             return plan.empty()
-        statement: Any = state.statement
-        statement = statement.params({plan.names[0]: kept})
-        return state.invoke_statement(statement=statement)
+        if isinstance(state.parameters, dict) and key in state.parameters:
+            return state.invoke_statement(params={key: kept})
+        return state.invoke_statement(statement=with_values(state.statement, key, kept))
 
-    def _compare(
-        self, state: ORMExecuteState, plan: ReadPlan, values: Any, pending: Pending | None
-    ) -> Result[Any]:
+    def _compare(self, state: ORMExecuteState, plan: ReadPlan, value: Any) -> Result[Any]:
         """Sends the query anyway; a row for an absent key is a false negative."""
         frozen = state.invoke_statement().freeze()
         if frozen.data:
-            self._disagrees(
-                plan.guard, values[0] if len(values) == 1 else tuple(values), state.session
-            )
+            self._disagrees(plan.guard, value, state.session)
         return frozen()
 
     def _disagrees(self, guard: ActiveGuard, value: Any, session: Session) -> None:

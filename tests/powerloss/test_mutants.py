@@ -11,6 +11,7 @@ from powerloss.mutants import MUTANTS
 from powerloss.plans import MUTANT_PLANS, with_mutant
 from powerloss.scenes import SCENES
 
+PLAYS = 10
 IMAGES = 500  # the shyest is shown by one in seventy; the first image that does is enough
 
 
@@ -28,4 +29,5 @@ def test_a_power_cut_shows_the_mutant(judges: Judges, mutant: str, tmp_path: Pat
 def test_running_processes_show_the_mutant(mutant: str, tmp_path: Path) -> None:
     play, unbroken = SCENES[mutant]
     assert play(tmp_path / "real", unbroken) == 0
-    assert play(tmp_path / "broken", mutant) > 0
+    # Two processes must meet in the same moment: on a busy machine they may need several plays.
+    assert any(play(tmp_path / f"broken{turn}", mutant) > 0 for turn in range(PLAYS))

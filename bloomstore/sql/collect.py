@@ -1,0 +1,63 @@
+"""Reads the keys that one execution writes: from its parameters, or from what the server returned.
+
+In: a guard, the places of its values (writes.py) and SQLAlchemy's execution context. Out: keys, or
+Unclear when one of them cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bloomstore.keys import Key
+from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.writes import Binds, Nowhere, Server, Source
+
+
+def keys_of(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> Iterator[Key]:
+    """Every key of one execution. Raises Unclear when one of them cannot be known."""
+    sets = context.compiled_parameters
+    rows = len(sets)
+    for source in sources:
+        if isinstance(source, Nowhere):
+            raise Unclear(source.reason)
+        if isinstance(source, Binds) and len(source.names) > 1:  # VALUES (...), (...)
+            rows = len(source.names)
+    in_one_go = rows > len(sets)
+    made = context.inserted_primary_key_rows if _has(sources, Server) else ()
+    defaults = context.returned_default_rows or ()
+    for place in range(rows):
+        values: list[object] = []
+        for source in sources:
+            if isinstance(source, Server):
+                values.append(_from_server(source, place, made, defaults))
+            elif isinstance(source, Binds):
+                values.append(_from_parameters(source, place, sets, in_one_go))
+        key = guard.key_to_store(values)
+        if key is not None:
+            yield key
+
+
+def _from_parameters(source: Binds, place: int, sets: Any, in_one_go: bool) -> object:
+    if not source.names:
+        return None
+    name = source.names[place if len(source.names) > 1 else 0]
+    return sets[0 if in_one_go else place][name] if name else None
+
+
+def _from_server(source: Server, place: int, made: Any, defaults: Any) -> object:
+    value = None
+    if source.place is not None and place < len(made) and made[place] is not None:
+        value = made[place][source.place]
+    elif place < len(defaults) and source.column in defaults[place]._mapping:
+        value = defaults[place]._mapping[source.column]
+        if value is None:
+            return None
+    if value is None:
+        raise Unclear("a server-made key that did not come back")
+    return value
+
+
+def _has(sources: tuple[Source, ...], kind: type) -> bool:
+    return any(isinstance(source, kind) for source in sources)
