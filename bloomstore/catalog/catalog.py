@@ -158,6 +158,11 @@ class CatalogView:
         """Which store this is."""
         return rows.unpack_identity(self._need("store", b"identity"))
 
+    @property
+    def transaction(self) -> int:
+        """The number of the last commit that this view shows."""
+        return int(self._transaction.id())
+
     def counters(self) -> Counters:
         """Next number, generation, and the last journal sequence ever used."""
         counters = rows.unpack_counters(self._need("store", b"counters"))

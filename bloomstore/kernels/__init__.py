@@ -8,6 +8,8 @@ numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND s
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
     count_bits  set bits of a vector
+    block_checksums
+                crc32c of blocks of a vector, and their set bits
     fingerprints_of_int64, fingerprints_of_list, fingerprints_of_slices
                 many keys of the plainest types at once; None where the caller must do it itself
 
@@ -29,6 +31,7 @@ __all__ = [
     "Keeper",
     "OneKey",
     "apply",
+    "block_checksums",
     "count_bits",
     "find",
     "fingerprints_of_int64",
@@ -50,6 +53,7 @@ try:
         Keeper,
         OneKey,
         apply,
+        block_checksums,
         count_bits,
         find,
         fingerprints_of_int64,
@@ -67,6 +71,7 @@ except ImportError as error:
     from bloomstore.kernels.numpy_kernels import (
         BACKEND,
         apply,
+        block_checksums,
         count_bits,
         find,
         fingerprints_of_int64,

@@ -400,4 +400,5 @@ def murmur128(from_bytes, uint32_t seed):
     return out.h1.to_bytes(8, "little") + out.h2.to_bytes(8, "little")
 
 
+include "checksum.pxi"
 include "one_key.pxi"
