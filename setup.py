@@ -17,11 +17,13 @@ HEADERS = [
     f"bloomstore/kernels/{name}"
     for name in (
         "kernels.h",
+        "find.h",
         "vector.h",
         "murmur.h",
         "pykey.h",
         "checksum.h",
         "checksum.pxi",
+        "find_keys.pxi",
         "one_key.pxi",
     )
 ]

@@ -4,6 +4,7 @@ The twin is chosen once, when this package is imported: the compiled one where i
 numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND says which it is.
 
     find        which keys are reported by any of the vectors
+    find_keys   the same for a list of plain keys or an int64 array, without fingerprints in between
     preview     what adding keys would change, up to given limits
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
@@ -34,6 +35,7 @@ __all__ = [
     "block_checksums",
     "count_bits",
     "find",
+    "find_keys",
     "fingerprints_of_int64",
     "fingerprints_of_list",
     "fingerprints_of_slices",
@@ -56,6 +58,7 @@ try:
         block_checksums,
         count_bits,
         find,
+        find_keys,
         fingerprints_of_int64,
         fingerprints_of_list,
         fingerprints_of_slices,
@@ -74,6 +77,7 @@ except ImportError as error:
         block_checksums,
         count_bits,
         find,
+        find_keys,
         fingerprints_of_int64,
         fingerprints_of_list,
         fingerprints_of_slices,

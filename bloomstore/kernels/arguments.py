@@ -73,6 +73,13 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
         check_vector(vector, geometry)
 
 
+def check_found(found: NDArray[np.bool_], keys: int) -> None:
+    """Refuse what cannot take the answers for so many keys."""
+    _check_array("found", found, np.dtype(np.bool_))
+    if found.shape != (keys,) or not found.flags.writeable:
+        raise ValueError(f"found must be writable and have {keys} entries, got {found.shape}")
+
+
 def check_blocks(
     vector: NDArray[np.uint8], place: bytes, block_bytes: int, blocks: NDArray[np.int64]
 ) -> None:

@@ -17,6 +17,13 @@ def find(
     geometries: Sequence[Geometry],
     prints: NDArray[np.uint64],
 ) -> NDArray[np.bool_]: ...
+def find_keys(
+    vectors: Sequence[NDArray[np.uint8]],
+    geometries: Sequence[Geometry],
+    keys: list[Any] | NDArray[np.int64],
+    seed: int,
+    found: NDArray[np.bool_],
+) -> int: ...
 def preview(
     vector: NDArray[np.uint8],
     geometry: Geometry,

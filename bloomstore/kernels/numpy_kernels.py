@@ -59,6 +59,30 @@ def find(vectors: Sequence[Bits], geometries: Sequence[Geometry], prints: Prints
     return found
 
 
+def find_keys(
+    vectors: Sequence[Bits],
+    geometries: Sequence[Geometry],
+    keys: list[Any] | NDArray[np.int64],
+    seed: int,
+    found: Mask,
+) -> int:
+    """The same for keys in a list or a contiguous int64 array; returns how many were asked for.
+
+    `found` has an entry for each key, all False, and gets the answers. A list is left to the
+    caller from its first key on that is not exactly a str, bytes or int64, or some keys before it;
+    this twin leaves all of it.
+    """
+    arguments.check_vectors(vectors, geometries)
+    arguments.check_found(found, len(keys))
+    if isinstance(keys, list):
+        return 0
+    arguments.check_int64(keys)
+    for start in range(0, len(keys), _CHUNK):
+        prints = murmur_int64(keys[start : start + _CHUNK], seed)
+        found[start : start + _CHUNK] = find(vectors, geometries, prints)
+    return len(keys)
+
+
 def preview(
     vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
 ) -> tuple[int, Mask, int]:

@@ -145,17 +145,24 @@ static inline void bloom_set_bit(uint8_t *bits, uint64_t address) {
     bits[address >> 3] |= (uint8_t)(1u << (address & 7));
 }
 
-/* Whether all bits of a key are set in its block. No branch: the line is there after one miss. */
-static BLOOM_INLINE unsigned bloom_block_has(
-    const uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
+/* Whether the bits of hashes first .. end - 1 of a key are set in its block, as 0 or 1. No branch:
+ * the line is there after one miss. */
+static BLOOM_INLINE unsigned bloom_block_has_some(
+    const uint8_t *line, uint64_t h1, uint64_t h2, unsigned first, unsigned end
 ) {
     unsigned all = 1, j;
-    uint64_t word = h2;
-    BLOOM_UNROLL for (j = 0; j < hashes; j++, word >>= 9) {
-        if (j && j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
+    uint64_t word = bloom_block_word(h1, h2, first / 7) >> (9 * (first % 7));
+    BLOOM_UNROLL for (j = first; j < end; j++, word >>= 9) {
+        if (j > first && j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
         all &= bloom_bit(line, word & 511);
     }
     return all;
+}
+
+static BLOOM_INLINE unsigned bloom_block_has(
+    const uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
+) {
+    return bloom_block_has_some(line, h1, h2, 0, hashes);
 }
 
 /* Sets the bits of a key in its block and returns how many were not set. */
