@@ -144,7 +144,8 @@ static inline int bloom_add(const bloom_vector *v, uint64_t h1, uint64_t h2, int
     if (!has_room) return bloom_has(v, h1, h2) ? 0 : -1;
     if (v->kind == BLOOM_BLOCKED) {
         uint8_t *line = v->bits + bloom_high64(h1, v->blocks) * 64;
-        return (int)bloom_block_set(line, h1, h2, v->hashes);
+        BLOOM_WITH_CONSTANT(v->hashes, bits = (int)bloom_block_set(line, h1, h2, hashes))
+        return bits;
     }
     bloom_addresses(v, h1, h2, addresses);
     for (j = 0; j < v->hashes; j++) {
