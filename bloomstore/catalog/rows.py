@@ -149,6 +149,7 @@ def pack_counters(counters: Counters) -> bytes:
     return _COUNTERS.pack(counters.next_number, counters.generation, counters.sequence)
 
 
+@lru_cache(8)
 def unpack_counters(payload: bytes) -> Counters:
     """Inverse of pack_counters."""
     if len(payload) != _COUNTERS.size:
