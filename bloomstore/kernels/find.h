@@ -239,8 +239,8 @@ static int bloom_find(
     return 0;
 }
 
-/* The same for integer keys. Fingerprints of one window stay in the first cache: an array of them
- * in between took 4 ns more per key. */
+/* The same for integer keys, in one call: a chunk of fingerprints at a time is as fast (11.5 and 11.7
+ * ns per key), but needs memory for them and the GIL for every chunk. */
 static int bloom_find_int64(
     const bloom_vector *vectors, size_t count, const uint64_t *keys, size_t n, uint32_t seed,
     uint8_t *found

@@ -107,7 +107,7 @@ def check_platform(path: Path, *, unsafe_filesystem: bool) -> None:
 def _filesystem(path: Path) -> str:
     """Type of the file system that holds the path, or '' where it cannot be known."""
     try:
-        with open("/proc/self/mounts", "rb", buffering=0) as file:  # noqa: PTH123  (30 us less)
+        with open("/proc/self/mounts", "rb", buffering=0) as file:  # noqa: PTH123  (8 us less)
             lines = file.readall().decode(errors="replace").splitlines()
     except OSError:
         return ""
