@@ -15,7 +15,17 @@ REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
 HEADERS = [
     f"bloomstore/kernels/{name}"
-    for name in ("kernels.h", "vector.h", "murmur.h", "pykey.h", "one_key.pxi")
+    for name in (
+        "kernels.h",
+        "find.h",
+        "vector.h",
+        "murmur.h",
+        "pykey.h",
+        "checksum.h",
+        "checksum.pxi",
+        "find_keys.pxi",
+        "one_key.pxi",
+    )
 ]
 
 

@@ -122,20 +122,31 @@ class Catalog:
             change.abort()
             self.gate.leave()
 
-    def settle(self) -> None:
-        """Lets reads see a commit whose process died in it: on disk, but not in LMDB's table.
+    @contextlib.contextmanager
+    def settled(self) -> abc.Iterator[CatalogView]:
+        """A view that shows a commit whose process died in it: on disk, but not in LMDB's table.
 
-        Only the next write transaction notices that the last writer died, and repairs the table.
-        Without this the next holder of the writer lock looks at the state before that commit, and
-        an acknowledged key was lost (found by kills inside the commit). 2.3 us.
+        Only the next write transaction notices that the last writer died, and repairs the table,
+        so this is one, and is undone. Without it the next holder of the writer lock looks at the
+        state before that commit, and an acknowledged key was lost (found by kills inside the
+        commit). 2.3 us. Only under the writer lock.
         """
         self.gate.enter()
         try:
-            self._begin(write=True).abort()
+            transaction = self._begin(write=True)
+            try:
+                yield CatalogView(transaction, self._tables)
+            finally:
+                transaction.abort()
         except lmdb.Error as error:
             raise StoreFailed(f"{self.path}: the catalog takes no changes: {error}") from error
         finally:
             self.gate.leave()
+
+    def settle(self) -> None:
+        """Makes the next read show what `settled` shows."""
+        with self.settled():
+            pass
 
     def _begin(self, *, write: bool) -> Any:
         try:
@@ -175,13 +186,23 @@ class CatalogView:
         """Which store this is."""
         return rows.unpack_identity(self._need("store", b"identity"))
 
+    @property
+    def transaction(self) -> int:
+        """The number of the last commit that this view shows."""
+        return int(self._transaction.id())
+
     def counters(self) -> Counters:
         """Next number, generation, and the last journal sequence ever used."""
         counters = rows.unpack_counters(self._need("store", b"counters"))
         with self._cursor("journal") as cursor:
             if cursor.last():
                 last = int.from_bytes(cursor.key(), "big")
-                counters = replace(counters, sequence=max(counters.sequence, last))
+                if last > counters.sequence:
+                    counters = Counters(
+                        next_number=counters.next_number,
+                        generation=counters.generation,
+                        sequence=last,
+                    )
         return counters
 
     def filter_names(self) -> list[str]:

@@ -16,7 +16,8 @@ class Gate:
     """Counts who is inside. A thread that is inside may enter again, also while others wait."""
 
     def __init__(self) -> None:
-        self._change = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._change = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}
         self._is_shut = False
         self._is_closed = False
@@ -24,7 +25,7 @@ class Gate:
     def enter(self) -> None:
         """Goes in. Raises StoreClosed."""
         me = threading.get_ident()
-        with self._change:
+        with self._lock:
             while self._is_shut and me not in self._inside:
                 self._change.wait()
             if self._is_closed:
@@ -34,11 +35,12 @@ class Gate:
     def leave(self) -> None:
         """Goes out."""
         me = threading.get_ident()
-        with self._change:
+        with self._lock:
             self._inside[me] -= 1
             if not self._inside[me]:
                 del self._inside[me]
-                self._change.notify_all()
+                if self._is_shut:  # who waits for this has shut it before
+                    self._change.notify_all()
 
     def shut(self) -> None:
         """Waits until no other thread is inside, and keeps all of them out."""

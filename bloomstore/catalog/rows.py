@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import google_crc32c
@@ -42,6 +43,9 @@ _FRAME = struct.Struct("<IHH")
 _COUNTERS = struct.Struct("<QQQ")
 _JOURNAL = struct.Struct("<QIIQQQQ")
 FINGERPRINT_BYTES = 16
+# Rows unpacked last: opening a filter reads its two rows eight times, 24 us each. Nobody changes
+# an unpacked row.
+_REMEMBERED = 256
 
 
 def frame(table: str, key: bytes, payload: bytes) -> bytes:
@@ -145,6 +149,7 @@ def pack_counters(counters: Counters) -> bytes:
     return _COUNTERS.pack(counters.next_number, counters.generation, counters.sequence)
 
 
+@lru_cache(8)
 def unpack_counters(payload: bytes) -> Counters:
     """Inverse of pack_counters."""
     if len(payload) != _COUNTERS.size:
@@ -171,6 +176,7 @@ def pack_filter(row: FilterRow) -> bytes:
     )
 
 
+@lru_cache(_REMEMBERED)
 def unpack_filter(key: bytes, payload: bytes) -> FilterRow:
     """Inverse of pack_filter."""
     plain = _Fields("filters", key, payload)
@@ -235,6 +241,7 @@ def stage_key(filter_number: int, chain: int = 0, stage: int = 0) -> bytes:
     return _STAGE_KEY.pack(filter_number, chain, stage)
 
 
+@lru_cache(_REMEMBERED)
 def unpack_stage(key: bytes, payload: bytes) -> StageRow:
     """Inverse of pack_stage."""
     if len(key) != _STAGE_KEY.size:

@@ -4,10 +4,13 @@ The twin is chosen once, when this package is imported: the compiled one where i
 numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND says which it is.
 
     find        which keys are reported by any of the vectors
+    find_keys   the same for a list of plain keys or an int64 array, without fingerprints in between
     preview     what adding keys would change, up to given limits
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
     count_bits  set bits of a vector
+    block_checksums
+                crc32c of blocks of a vector, and their set bits
     fingerprints_of_int64, fingerprints_of_list, fingerprints_of_slices
                 many keys of the plainest types at once; None where the caller must do it itself
 
@@ -29,8 +32,10 @@ __all__ = [
     "Keeper",
     "OneKey",
     "apply",
+    "block_checksums",
     "count_bits",
     "find",
+    "find_keys",
     "fingerprints_of_int64",
     "fingerprints_of_list",
     "fingerprints_of_slices",
@@ -50,8 +55,10 @@ try:
         Keeper,
         OneKey,
         apply,
+        block_checksums,
         count_bits,
         find,
+        find_keys,
         fingerprints_of_int64,
         fingerprints_of_list,
         fingerprints_of_slices,
@@ -67,8 +74,10 @@ except ImportError as error:
     from bloomstore.kernels.numpy_kernels import (
         BACKEND,
         apply,
+        block_checksums,
         count_bits,
         find,
+        find_keys,
         fingerprints_of_int64,
         fingerprints_of_list,
         fingerprints_of_slices,

@@ -19,6 +19,8 @@ from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 # Preview and insert remember what earlier keys of the call have set: this bounds that memory.
 MAX_PRINTS_PER_CALL = 65536
 
+PLACE_BYTES = 24  # what names a segment in the checksum of a block
+
 FAR = 1 << 62  # more bits and more keys than any vector can have
 
 
@@ -69,6 +71,29 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
         raise ValueError(f"got {len(vectors)} vectors, but {len(geometries)} geometries")
     for vector, geometry in zip(vectors, geometries, strict=True):
         check_vector(vector, geometry)
+
+
+def check_found(found: NDArray[np.bool_], keys: int) -> None:
+    """Refuse what cannot take the answers for so many keys."""
+    _check_array("found", found, np.dtype(np.bool_))
+    if found.shape != (keys,) or not found.flags.writeable:
+        raise ValueError(f"found must be writable and have {keys} entries, got {found.shape}")
+
+
+def check_blocks(
+    vector: NDArray[np.uint8], place: bytes, block_bytes: int, blocks: NDArray[np.int64]
+) -> None:
+    """Refuse blocks that do not lie inside the vector."""
+    check_vector(vector, None)
+    _check_array("blocks", blocks, np.dtype(np.int64))
+    if blocks.ndim != 1:
+        raise ValueError(f"blocks must have one dimension, got {blocks.ndim}")
+    if len(place) != PLACE_BYTES:
+        raise ValueError(f"place must have {PLACE_BYTES} bytes, got {len(place)}")
+    if block_bytes < 8 or block_bytes % 8:
+        raise ValueError(f"block_bytes must be a multiple of 8, got {block_bytes}")
+    if len(blocks) and not 0 <= blocks.min() <= blocks.max() < -(-len(vector) // block_bytes):
+        raise ValueError(f"blocks must lie inside of {len(vector)} bytes")
 
 
 def limit(number: int) -> int:

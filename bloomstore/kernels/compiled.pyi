@@ -17,6 +17,13 @@ def find(
     geometries: Sequence[Geometry],
     prints: NDArray[np.uint64],
 ) -> NDArray[np.bool_]: ...
+def find_keys(
+    vectors: Sequence[NDArray[np.uint8]],
+    geometries: Sequence[Geometry],
+    keys: list[Any] | NDArray[np.int64],
+    seed: int,
+    found: NDArray[np.bool_],
+) -> int: ...
 def preview(
     vector: NDArray[np.uint8],
     geometry: Geometry,
@@ -33,6 +40,9 @@ def insert(
 ) -> tuple[int, NDArray[np.bool_], int]: ...
 def apply(vector: NDArray[np.uint8], geometry: Geometry, prints: NDArray[np.uint64]) -> None: ...
 def count_bits(vector: NDArray[np.uint8]) -> int: ...
+def block_checksums(
+    vector: NDArray[np.uint8], place: bytes, block_bytes: int, blocks: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], int]: ...
 def fingerprints_of_int64(array: NDArray[np.int64], seed: int) -> NDArray[np.uint64]: ...
 def fingerprints_of_list(
     keys: list[Any], seed: int, start: int = 0, stop: int | None = None

@@ -228,13 +228,18 @@ cdef uint64_t _describe(bloom_vector *v, object geometry) except 0:
     return (v.hashes if layout == _SLICED else 1) * stride // 8
 
 
-def find(vectors, geometries, prints):
-    """Which keys are reported by any of the vectors, asked in the order given."""
+cdef _Vectors _held(vectors, geometries):
     if len(vectors) != len(geometries):
         raise ValueError(f"got {len(vectors)} vectors, but {len(geometries)} geometries")
     cdef _Vectors held = _Vectors(len(vectors))
     for vector, geometry in zip(vectors, geometries):
         held.add(vector, geometry, False)
+    return held
+
+
+def find(vectors, geometries, prints):
+    """Which keys are reported by any of the vectors, asked in the order given."""
+    cdef _Vectors held = _held(vectors, geometries)
     cdef _Prints keys = _Prints(prints)
     found = np.zeros(keys.n, _bool)
     cdef Py_buffer answers
@@ -400,4 +405,6 @@ def murmur128(from_bytes, uint32_t seed):
     return out.h1.to_bytes(8, "little") + out.h2.to_bytes(8, "little")
 
 
+include "checksum.pxi"
+include "find_keys.pxi"
 include "one_key.pxi"

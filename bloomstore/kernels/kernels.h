@@ -1,4 +1,4 @@
-/* Loops over many fingerprints: find, insert, preview, apply, and counting set bits.
+/* Loops over many fingerprints: insert, preview, apply, and counting set bits.
  *
  * In: checked vectors (vector.h) and fingerprints as pairs of words; out: answers or set bits,
  * equal to those of numpy_kernels.py. No Python object is touched, so it all runs without the GIL.
@@ -8,195 +8,23 @@
  * and asks for their lines (prefetch), and only then looks at the bits.
  *
  * Invariants
- *   1. find, preview and count write nothing to a vector; insert and apply only set bits.
+ *   1. preview and count write nothing to a vector; insert and apply only set bits.
  *   2. Keys are gone through in order where the order matters (insert, preview).
  *
- * Not here: the meaning of addresses (vector.h), checks of arguments (compiled.pyx).
+ * Not here: lookups (find.h), the meaning of addresses (vector.h), checks of arguments (compiled.pyx).
  */
 #ifndef BLOOMSTORE_KERNELS_H
 #define BLOOMSTORE_KERNELS_H
 
 #include <stdlib.h>
 
-#include "murmur.h"
+#include "find.h"
 #include "vector.h"
-
-/* Keys asked together: all that is kept for them, 7.5 KiB, stays in the first cache. Absent keys
- * of an in-cache vector take 9, 8 and 7.5 ns at 128, 256 and 512, but from 512 on blocked vectors
- * are slower: their lines push each other out before they are looked at. */
-#ifndef BLOOM_WINDOW
-#define BLOOM_WINDOW 256
-#endif
 
 /* Keys whose lines are on their way while one key is inserted. */
 #ifndef BLOOM_AHEAD
 #define BLOOM_AHEAD 16
 #endif
-
-/* A round for this many keys or fewer runs in a copy of the loop. With one loop for all rounds an
- * absent key took 15 ns, with a copy for the short ones 8. Likely why (not seen in counters): short
- * rounds read what was stored a moment ago, the processor learns to let that load wait for earlier
- * stores, and then it waits in the long rounds too, where nothing is pending. */
-#ifndef BLOOM_FEW
-#define BLOOM_FEW 16
-#endif
-
-/* find ------------------------------------------------------------------------------ */
-
-/* Working memory of one find: found48 holds [group][key of the window][hash of the group]. */
-typedef struct {
-    uint64_t addresses[BLOOM_WINDOW];
-    uint16_t asked[BLOOM_WINDOW];   /* keys of the window that no vector has reported yet */
-    uint16_t left[2][BLOOM_WINDOW]; /* those of them whose bits were all set so far, by turns */
-    uint64_t *found48;
-    unsigned groups_ready;
-} bloom_work;
-
-/* The H3 addresses of a window for eight hashes at once, made when a vector first needs them. */
-BLOOM_WIDE static void bloom_window_addresses(
-    const uint64_t *rows, const uint64_t *prints, unsigned keys, uint64_t *out
-) {
-    unsigned i;
-    for (i = 0; i < keys; i++)
-        bloom_eight_addresses(rows, prints[2 * (size_t)i], out + i * (size_t)BLOOM_GROUP);
-}
-
-/* Ask hash j for the keys in `from`; put those whose bit is set into `out` and return how many.
- * No branch: at fill 1/2 it would be mispredicted for every second key (20 ns, not 8). */
-static BLOOM_INLINE unsigned bloom_round(
-    const bloom_vector *v, int is_h3, const uint64_t *prints, unsigned j, uint64_t *addresses,
-    const uint64_t *found48, const uint16_t *from, unsigned keys, uint16_t *out
-) {
-    const uint8_t *bits = v->bits;
-    uint64_t slice_bits = v->slice_bits, base = j * v->step_bits;
-    unsigned i, kept = 0, shift = v->shift;
-    for (i = 0; i < keys; i++) {
-        const uint64_t *print = prints + 2 * (size_t)from[i];
-        uint64_t address = base;
-        if (is_h3) address += found48[from[i] * (size_t)BLOOM_GROUP] >> shift;
-        else address += bloom_position(print[0], print[1], j, slice_bits);
-        addresses[i] = address;
-        BLOOM_PREFETCH(bits + (address >> 3));
-    }
-    for (i = 0; i < keys; i++) {
-        out[kept] = from[i];
-        kept += bloom_bit(bits, addresses[i]);
-    }
-    return kept;
-}
-
-/* The keys of `left` whose bits are all set in a plain or sliced vector. */
-static BLOOM_INLINE unsigned bloom_rounds(
-    const bloom_vector *v, int is_h3, const uint64_t *prints, unsigned window, bloom_work *work,
-    unsigned keys, const uint16_t **left
-) {
-    const uint64_t *found48 = NULL;
-    unsigned j;
-    for (j = 0; j < v->hashes && keys; j++) {
-        uint16_t *out = work->left[j & 1];
-        if (is_h3) {
-            unsigned group = j / BLOOM_GROUP;
-            uint64_t *made = work->found48 + group * (size_t)(BLOOM_WINDOW * BLOOM_GROUP);
-            if (group == work->groups_ready) {
-                bloom_window_addresses(v->tables->rows[group], prints, window, made);
-                work->groups_ready++;
-            }
-            found48 = made + j % BLOOM_GROUP;
-        }
-        if (keys > BLOOM_FEW)
-            keys = bloom_round(v, is_h3, prints, j, work->addresses, found48, *left, keys, out);
-        else
-            keys = bloom_round(v, is_h3, prints, j, work->addresses, found48, *left, keys, out);
-        *left = out;
-    }
-    return keys;
-}
-
-static unsigned bloom_rounds_spread(
-    const bloom_vector *v, const uint64_t *prints, unsigned window, bloom_work *work,
-    unsigned keys, const uint16_t **left
-) {
-    return bloom_rounds(v, 0, prints, window, work, keys, left);
-}
-
-static unsigned bloom_rounds_h3(
-    const bloom_vector *v, const uint64_t *prints, unsigned window, bloom_work *work,
-    unsigned keys, const uint16_t **left
-) {
-    return bloom_rounds(v, 1, prints, window, work, keys, left);
-}
-
-/* The same for a blocked vector: one line holds all bits of a key, so there is one round. */
-static unsigned bloom_round_blocked(
-    const bloom_vector *v, const uint64_t *prints, bloom_work *work, unsigned keys,
-    const uint16_t **left
-) {
-    const uint16_t *from = *left;
-    const uint8_t *bits = v->bits;
-    uint64_t blocks = v->blocks;
-    uint16_t *out = work->left[0];
-    unsigned i, kept = 0;
-    for (i = 0; i < keys; i++) {
-        uint64_t byte = bloom_high64(prints[2 * (size_t)from[i]], blocks) * 64;
-        work->addresses[i] = byte;
-        BLOOM_PREFETCH(bits + byte);
-    }
-    BLOOM_WITH_CONSTANT(v->hashes, for (i = 0; i < keys; i++) {
-        const uint64_t *print = prints + 2 * (size_t)from[i];
-        out[kept] = from[i];
-        kept += bloom_block_has(bits + work->addresses[i], print[0], print[1], hashes);
-    })
-    *left = out;
-    return kept;
-}
-
-/* Which keys any vector reports: vector after vector and hash after hash for a window of keys.
- * Key after key took 3.7 times as long at 12 stages. `found` must be zero; 0, or -1: no memory. */
-static int bloom_find(
-    const bloom_vector *vectors, size_t count, const uint64_t *prints, size_t n, uint8_t *found
-) {
-    bloom_work work;
-    size_t start, at;
-    unsigned i, groups = 0;
-    for (at = 0; at < count; at++)
-        if (vectors[at].kind == BLOOM_H3 && vectors[at].hashes > groups * BLOOM_GROUP)
-            groups = (vectors[at].hashes + BLOOM_GROUP - 1) / BLOOM_GROUP;
-    work.found48 = NULL;
-    if (groups) {
-        size_t words = (size_t)BLOOM_WINDOW * BLOOM_GROUP * groups;
-        work.found48 = (uint64_t *)malloc(words * sizeof(uint64_t));
-        if (!work.found48) return -1;
-    }
-    for (start = 0; start < n; start += BLOOM_WINDOW) {
-        unsigned window = (unsigned)(n - start < BLOOM_WINDOW ? n - start : BLOOM_WINDOW);
-        const uint64_t *here = prints + 2 * start;
-        uint8_t *answers = found + start;
-        unsigned asked = window;
-        work.groups_ready = 0;
-        for (i = 0; i < window; i++) work.asked[i] = (uint16_t)i;
-        for (at = 0; at < count && asked; at++) {
-            const bloom_vector *v = vectors + at;
-            const uint16_t *left = work.asked;
-            unsigned kept, still = 0;
-            if (v->kind == BLOOM_BLOCKED)
-                kept = bloom_round_blocked(v, here, &work, asked, &left);
-            else if (v->kind == BLOOM_H3)
-                kept = bloom_rounds_h3(v, here, window, &work, asked, &left);
-            else
-                kept = bloom_rounds_spread(v, here, window, &work, asked, &left);
-            for (i = 0; i < kept; i++) answers[left[i]] = 1;
-            if (!kept || at + 1 == count) continue;
-            for (i = 0; i < asked; i++) {
-                uint16_t key = work.asked[i];
-                work.asked[still] = key;
-                still += !answers[key];
-            }
-            asked = still;
-        }
-    }
-    free(work.found48);
-    return 0;
-}
 
 /* insert, preview, apply ------------------------------------------------------------- */
 
@@ -316,7 +144,8 @@ static inline int bloom_add(const bloom_vector *v, uint64_t h1, uint64_t h2, int
     if (!has_room) return bloom_has(v, h1, h2) ? 0 : -1;
     if (v->kind == BLOOM_BLOCKED) {
         uint8_t *line = v->bits + bloom_high64(h1, v->blocks) * 64;
-        return (int)bloom_block_set(line, h1, h2, v->hashes);
+        BLOOM_WITH_CONSTANT(v->hashes, bits = (int)bloom_block_set(line, h1, h2, hashes))
+        return bits;
     }
     bloom_addresses(v, h1, h2, addresses);
     for (j = 0; j < v->hashes; j++) {
@@ -359,6 +188,68 @@ static inline uint64_t *bloom_seen_place(const bloom_seen *seen, uint64_t addres
     return seen->places + place;
 }
 
+/* The same for a blocked vector, in copies of the lines that the keys need: one place to look up per
+ * key instead of one per hash. 10^4 keys of six hashes took 80 ns each by addresses, 24 so. */
+typedef struct {
+    uint32_t *places; /* number of a copy + 1, or 0: open addressing, at most half full */
+    uint64_t *lines;  /* which line a copy is of */
+    uint8_t *copies;
+    uint32_t count;
+} bloom_copies;
+
+static inline uint8_t *bloom_copy_of_line(
+    bloom_copies *made, const bloom_seen *seen, const uint8_t *bits, uint64_t line
+) {
+    uint64_t place = bloom_seen_start(seen, line);
+    uint32_t number;
+    while ((number = made->places[place]) && made->lines[number - 1] != line)
+        place = (place + 1) & seen->mask;
+    if (!number) {
+        number = made->places[place] = ++made->count;
+        made->lines[number - 1] = line;
+        memcpy(made->copies + 64 * (size_t)(number - 1), bits + 64 * line, 64);
+    }
+    return made->copies + 64 * (size_t)(number - 1);
+}
+
+static int bloom_preview_lines(
+    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
+) {
+    bloom_copies made = {NULL, NULL, NULL, 0};
+    bloom_seen seen = {NULL, 15, 60};
+    size_t i;
+    while (seen.mask + 1 < 2 * n) seen.mask = 2 * seen.mask + 1, seen.shift--;
+    made.places = (uint32_t *)calloc(seen.mask + 1, sizeof(uint32_t));
+    made.lines = (uint64_t *)malloc(n * sizeof(uint64_t) + 1);
+    made.copies = (uint8_t *)malloc(64 * n + 1);
+    if (made.places && made.lines && made.copies) {
+        for (i = 0; i < n && i < BLOOM_AHEAD; i++)
+            BLOOM_PREFETCH(v->bits + 64 * bloom_high64(prints[2 * i], v->blocks));
+        for (i = 0; i < n; i++) {
+            uint64_t h1 = prints[2 * i], h2 = prints[2 * i + 1];
+            uint8_t *line = bloom_copy_of_line(&made, &seen, v->bits, bloom_high64(h1, v->blocks));
+            unsigned bits = 0;
+            if (bloom_fits(change, v->hashes)) bits = bloom_block_set(line, h1, h2, v->hashes);
+            else if (!bloom_block_has(line, h1, h2, v->hashes)) break;
+            is_new[i] = bits != 0;
+            change->keys_left -= bits != 0;
+            change->bits += bits;
+            if (i + BLOOM_AHEAD < n) {
+                uint64_t next = bloom_high64(prints[2 * (i + BLOOM_AHEAD)], v->blocks);
+                BLOOM_PREFETCH(v->bits + 64 * next);
+                BLOOM_PREFETCH_TO_WRITE(made.places + bloom_seen_start(&seen, next));
+            }
+        }
+        change->taken = (int64_t)i;
+    } else {
+        change->taken = -1;
+    }
+    free(made.places);
+    free(made.lines);
+    free(made.copies);
+    return change->taken < 0 ? -1 : 0;
+}
+
 /* Like insert, but nothing is set: in a copy of a small vector, or by remembering addresses.
  * 0, or -1: no memory. */
 static int bloom_preview(
@@ -383,6 +274,7 @@ static int bloom_preview(
         free(v.bits);
         return 0;
     }
+    if (v.kind == BLOOM_BLOCKED) return bloom_preview_lines(&v, prints, n, is_new, change);
     seen.mask = places - 1;
     seen.places = (uint64_t *)calloc(places, sizeof(uint64_t));
     if (!seen.places) return -1;

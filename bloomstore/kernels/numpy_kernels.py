@@ -15,9 +15,11 @@ Not here: addresses of bits (hashing/addresses.py), when a stage is full (the ca
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,6 +57,30 @@ def find(vectors: Sequence[Bits], geometries: Sequence[Geometry], prints: Prints
             if not len(asked):
                 break
     return found
+
+
+def find_keys(
+    vectors: Sequence[Bits],
+    geometries: Sequence[Geometry],
+    keys: list[Any] | NDArray[np.int64],
+    seed: int,
+    found: Mask,
+) -> int:
+    """The same for keys in a list or a contiguous int64 array; returns how many were asked for.
+
+    `found` has an entry for each key, all False, and gets the answers. A list is left to the
+    caller from its first key on that is not exactly a str, bytes or int64, or some keys before it;
+    this twin leaves all of it.
+    """
+    arguments.check_vectors(vectors, geometries)
+    arguments.check_found(found, len(keys))
+    if isinstance(keys, list):
+        return 0
+    arguments.check_int64(keys)
+    for start in range(0, len(keys), _CHUNK):
+        prints = murmur_int64(keys[start : start + _CHUNK], seed)
+        found[start : start + _CHUNK] = find(vectors, geometries, prints)
+    return len(keys)
 
 
 def preview(
@@ -95,6 +121,26 @@ def count_bits(vector: Bits) -> int:
     arguments.check_vector(vector, None)
     chunks = range(0, len(vector), _COUNT_CHUNK)
     return sum(int(np.bitwise_count(vector[at : at + _COUNT_CHUNK]).sum()) for at in chunks)
+
+
+def block_checksums(
+    vector: Bits, place: bytes, block_bytes: int, blocks: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], int]:
+    """The crc32c of each of these blocks, and the set bits of all of them.
+
+    A checksum goes over `place` (24 bytes that name the segment), the block number as eight bytes,
+    and the bytes of the block; the last block may be shorter.
+    """
+    arguments.check_blocks(vector, place, block_bytes, blocks)
+    named = google_crc32c.value(place)
+    checksums = np.empty(len(blocks), np.uint32)
+    set_bits = 0
+    for at, block in enumerate(blocks.tolist()):
+        piece = vector[block * block_bytes : (block + 1) * block_bytes]
+        numbered = google_crc32c.extend(named, struct.pack("<Q", block))
+        checksums[at] = google_crc32c.extend(numbered, piece)
+        set_bits += int(np.bitwise_count(piece).sum())
+    return checksums, set_bits
 
 
 def fingerprints_of_int64(array: NDArray[np.int64], seed: int) -> Prints:

@@ -16,6 +16,7 @@
 #include <Python.h>
 
 #include "murmur.h"
+#include "vector.h"
 
 typedef struct {
     uint32_t of_str, of_int, of_bytes;
@@ -88,15 +89,27 @@ static inline int bloom_print_of(PyObject *key, const bloom_seeds *seeds, bloom_
     return 0;
 }
 
+/* Objects that are asked for while one is hashed. A list whose objects lie here and there in memory
+ * waits for each of them else: lookups of 1e6 shuffled ints took 130 ns per key, with this 31; of
+ * strings 140 and 50. Objects in the order in which they were made cost the same as before. */
+#ifndef BLOOM_OBJECTS_AHEAD
+#define BLOOM_OBJECTS_AHEAD 16
+#endif
+
 /* The fingerprints of keys[first .. first + n - 1]; 1, or 0: one of them is left to the caller. */
 static int bloom_prints_of_list(
     PyObject *keys, Py_ssize_t first, Py_ssize_t n, const bloom_seeds *given, uint64_t *out
 ) {
     const bloom_seeds seeds = *given;
     bloom_print made;
-    Py_ssize_t i;
-    if (first < 0 || n < 0 || n > PyList_GET_SIZE(keys) - first) return 0;
+    Py_ssize_t i, size = PyList_GET_SIZE(keys);
+    if (first < 0 || n < 0 || n > size - first) return 0;
     for (i = 0; i < n; i++) {
+        if (first + i + BLOOM_OBJECTS_AHEAD < size) {
+            const char *next = (const char *)PyList_GET_ITEM(keys, first + i + BLOOM_OBJECTS_AHEAD);
+            BLOOM_PREFETCH(next);
+            BLOOM_PREFETCH(next + 63); /* a str of more than 20 characters goes beyond one line */
+        }
         if (!bloom_print_of(PyList_GET_ITEM(keys, first + i), &seeds, &made)) return 0;
         out[2 * i] = made.h1;
         out[2 * i + 1] = made.h2;

@@ -19,24 +19,21 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore import kernels
 from bloomstore.hashing.addresses import bit_addresses
 from bloomstore.segment.header import BLOCK_BYTES, SegmentHeader
 from bloomstore.spec.geometry import Geometry
 
-_PLACE = struct.Struct("<16sQQ")
 _JOINED_PRINTS = 1 << 14  # their addresses stay in the processor's cache
-
-
-def block_checksum(header: SegmentHeader, vector: NDArray[np.uint8], block: int) -> int:
-    """Checksum of one block as it is now."""
-    return _extended(header, block, vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES])
+_SEGMENT = struct.Struct("<16sQ")
+_BLOCK = struct.Struct("<Q")
 
 
 def block_checksums(
     header: SegmentHeader, vector: NDArray[np.uint8], blocks: abc.Iterable[int]
 ) -> NDArray[np.uint32]:
-    """Checksums of these blocks, in their order."""
-    return np.fromiter((block_checksum(header, vector, block) for block in blocks), np.uint32)
+    """Checksums of these blocks as they are now, in their order."""
+    return _checksums(header, vector, np.fromiter(blocks, np.int64))[0]
 
 
 def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]) -> set[int]:
@@ -67,9 +64,13 @@ def zero_checksums(header: SegmentHeader) -> NDArray[np.uint32]:
     """Checksums of a new vector, without reading its pages into memory."""
     length = header.spec.geometry.vector_bytes
     zeros = np.zeros(min(length, BLOCK_BYTES), np.uint8)
+    place = _place(header)
     return np.fromiter(
         (
-            _extended(header, block, zeros[: length - block * BLOCK_BYTES])
+            google_crc32c.extend(
+                google_crc32c.value(place + _BLOCK.pack(block)),
+                zeros[: length - block * BLOCK_BYTES],
+            )
             for block in range(header.blocks)
         ),
         np.uint32,
@@ -80,15 +81,19 @@ def damaged_blocks(
     header: SegmentHeader,
     vector: NDArray[np.uint8],
     checksums: NDArray[np.uint32],
-    blocks: abc.Iterable[int] | None = None,
-) -> list[int]:
-    """Which of these blocks (all by default) do not have the checksum they must have."""
-    asked = range(header.blocks) if blocks is None else blocks
-    return [
-        block for block in asked if block_checksum(header, vector, block) != int(checksums[block])
-    ]
+    blocks: abc.Iterable[int],
+) -> tuple[list[int], int]:
+    """Which of these blocks lack the checksum they must have, and the set bits of all of them."""
+    asked = np.sort(np.fromiter(blocks, np.int64))
+    found, set_bits = _checksums(header, vector, asked)
+    return asked[found != checksums[asked]].tolist(), set_bits
 
 
-def _extended(header: SegmentHeader, block: int, piece: NDArray[np.uint8]) -> int:
-    place = _PLACE.pack(header.store_id, header.number, block)
-    return int(google_crc32c.extend(google_crc32c.value(place), piece))
+def _checksums(
+    header: SegmentHeader, vector: NDArray[np.uint8], blocks: NDArray[np.int64]
+) -> tuple[NDArray[np.uint32], int]:
+    return kernels.block_checksums(vector, _place(header), BLOCK_BYTES, blocks)
+
+
+def _place(header: SegmentHeader) -> bytes:
+    return _SEGMENT.pack(header.store_id, header.number)

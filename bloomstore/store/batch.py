@@ -86,14 +86,13 @@ def add_together(core: Core, wanted: abc.Sequence[tuple[FilterView, Prints]]) ->
         _plan_chain(core, view.row, view.live, prints, parts, full)
         if view.coming is not None:
             _plan_chain(core, writer.coming_row(view.row), view.coming, prints, parts, full)
-    if parts:
-        writer.write(core, parts)
+    journal_bytes = writer.write(core, parts) if parts else 0
     for row, chain in full:
         checkpoint.seal(core, row, chain.newest.row)
     for view, prints in at_once:
         writer.add(core, view, prints)
     if parts:
-        checkpoint.if_due(core, parts[-1].stage)
+        checkpoint.if_due(core, parts[-1].stage, journal_bytes)
 
 
 def _plan_chain(

@@ -30,12 +30,9 @@ from bloomstore.store.core import SYNC_FAILED, Core
 JOURNAL_BYTES = 8 << 20
 
 
-def if_due(core: Core, stage: StageRow) -> None:
+def if_due(core: Core, stage: StageRow, journal_bytes: int) -> None:
     """Checkpoints a store whose journal has grown long; the keys that came last are durable."""
-    limit = max(JOURNAL_BYTES, stage.spec.geometry.vector_bytes // 4)
-    with core.catalog.read() as view:
-        due = view.journal_bytes() > limit
-    if due:
+    if journal_bytes > max(JOURNAL_BYTES, stage.spec.geometry.vector_bytes // 4):
         every_filter(core)
 
 

@@ -22,7 +22,7 @@ from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, StoreFailed, StoreLocked
 from bloomstore.filters.chain import Chain, Stage
 from bloomstore.segment.mapping import passes
-from bloomstore.segment.segment import Segment, open_segment
+from bloomstore.segment.segment import READ_WHOLE_BYTES, Segment, open_segment
 from bloomstore.store.damage import examine
 from bloomstore.store.folder import Folder, boot_id
 from bloomstore.store.lock import GENERATION, Users, WriterLock
@@ -30,8 +30,6 @@ from bloomstore.store.options import StoreOptions
 
 log = logging.getLogger("bloomstore")
 
-# Active stages up to this size are verified when they are first used: 6 ms at 11 GB/s.
-VERIFIED_BYTES = 64 << 20
 # How the reason of a stage begins that a failed sync has poisoned; `repair` can write it again.
 SYNC_FAILED = "a sync failed"
 # Likewise when recovery could not map the segment to apply its journal rows.
@@ -168,7 +166,7 @@ class Core:
         Vectors beyond 64 MB are left to `check`. What looks damaged is looked at again under the
         writer lock, and then every process is told.
         """
-        if row.number in self._sound or row.spec.geometry.vector_bytes > VERIFIED_BYTES:
+        if row.number in self._sound or row.spec.geometry.vector_bytes > READ_WHOLE_BYTES:
             return ()
         found = examine(self, row, segment)
         if found is None or not (found.blocks or found.unapplied):

@@ -10,7 +10,7 @@ Looks only; nothing is changed here. Who asks: a process at its first use of an 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bloomstore import kernels
@@ -39,8 +39,9 @@ class Damage:
 def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
     """The damage of a stage, or None when it cannot be judged just now. Raises DamagedRow."""
     before = _moment(core, row)
-    _, dirty, current = before
-    if current is None or current.number != row.number or (dirty is not None and not row.sealed):
+    if before.stage is None or before.stage.number != row.number:
+        return None
+    if before.dirty_boot is not None and not row.sealed:
         return None
     with core.catalog.read() as view:
         entries = [entry for entry in view.journal() if entry.number == row.number]
@@ -54,25 +55,44 @@ def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
     touched = touched_blocks(geometry, [entry.prints for entry in entries])
     asked = [block for block in range(segment.header.blocks) if block not in touched]
     if checksums is None:
-        blocks = list(range(segment.header.blocks))
+        blocks, found = list(range(segment.header.blocks)), kernels.count_bits(segment.vector)
     else:
-        blocks = damaged_blocks(segment.header, segment.vector, checksums, asked)
-    expected = entries[-1].set_bits if entries else current.set_bits
-    found = kernels.count_bits(segment.vector)
+        # The checksums count set bits on their way; those of the other blocks are added.
+        blocks, found = damaged_blocks(segment.header, segment.vector, checksums, asked)
+        found += sum(kernels.count_bits(segment.block(block)) for block in touched)
+    expected = entries[-1].set_bits if entries else before.stage.set_bits
     differs = found != expected and not unapplied
     if differs and not blocks:
         blocks = sorted(touched) or asked
-    if _moment(core, row) != before:
+    if _has_moved(core, row, before):
         return None
     return Damage(
         tuple(blocks), unapplied, (found, expected) if differs else None, checksums is None
     )
 
 
-def _moment(core: Core, row: StageRow) -> tuple[int, str | None, StageRow | None]:
-    """Changes whenever somebody changes a bit of this stage."""
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What is different once somebody has changed a bit of the stage."""
+
+    transaction: int
+    sequence: int
+    dirty_boot: str | None
+    stage: StageRow | None
+
+
+def _moment(core: Core, row: StageRow) -> _Moment:
     with core.catalog.read() as view:
         sequence = view.counters().sequence
         owner = core.owner(view, row.filter_number)
         current = view.stage_row(row.filter_number, row.chain, row.stage)
-    return sequence, None if owner is None else owner.dirty_boot, current
+        transaction = view.transaction
+    return _Moment(transaction, sequence, None if owner is None else owner.dirty_boot, current)
+
+
+def _has_moved(core: Core, row: StageRow, before: _Moment) -> bool:
+    """Nothing has when nobody has committed anything; else the rows are compared."""
+    with core.catalog.read() as view:
+        if view.transaction == before.transaction:
+            return False
+    return replace(_moment(core, row), transaction=before.transaction) != before

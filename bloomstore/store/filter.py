@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
 from bloomstore.filters.estimate import Estimate
+from bloomstore.filters.search import find_keys
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
-from bloomstore.keys import Key, fingerprint, fingerprint_chunks
+from bloomstore.keys import CHUNK_KEYS, Key, fingerprint, fingerprint_chunks, is_column
 from bloomstore.spec.families import FilterSpec
 from bloomstore.store import bulk, writer
 from bloomstore.store.core import Core
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from bloomstore.store.store import Store
 
 log = logging.getLogger("bloomstore")
+
+# Keys of a batch that are asked for to guess whether the whole of it is known already. If it is not
+# the writer will ask for each of them again: asking for all would be in vain, 9 ns per key.
+_SAMPLE = 64
 
 
 class Filter(OneKey):
@@ -80,9 +85,14 @@ class Filter(OneKey):
         """Which of the keys may have been added, in order. False is certain.
 
         Takes lists, generators, numpy integer and string arrays, Arrow arrays, pandas and polars
-        series.
+        series. Large integer arrays are asked by several threads; BLOOMSTORE_THREADS limits them.
         """
-        self._current()
+        view = self._current()
+        if view.state.is_sound and self._store.batches.mine is None:
+            answers = find_keys(view.live, keys, self._seed)
+            if answers is not None:
+                self._take_fast_path(view)
+                return answers
         chunks = fingerprint_chunks(keys, self._seed)
         found = np.zeros(len(keys) if isinstance(keys, abc.Sized) else 0, np.bool_)
         done = 0
@@ -101,14 +111,21 @@ class Filter(OneKey):
         itself: when an error ends the call, keys of earlier chunks may stay added.
         """
         view = self._current()
-        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
+        size = MAX_PRINTS_PER_CALL if view.row.durability == "commit" else CHUNK_KEYS
+        chunks = fingerprint_chunks(keys, self._seed, size)
         if self._store.batches.mine is None and bulk.is_bulk(view, keys):
             with self._store.changing("a bulk load") as core:
                 view = self._current()
                 if bulk.is_bulk(view, keys):
                     return bulk.load(core, view, chunks)
         added = 0
+        in_turns = view.row.durability == "process" and is_column(keys)
         try:
+            if in_turns and self._store.batches.mine is None:
+                core = self._store.core
+                while (new := writer.add_turn(core, self._current, chunks)) is not None:
+                    added += new
+                return added
             for prints in chunks:
                 added += self._add(prints)
         except FilterFull as full:
@@ -169,9 +186,7 @@ class Filter(OneKey):
         if not view.state.is_sound:
             return np.ones(len(prints), np.bool_)
         found = view.live.find(prints)
-        if self._fast_generation == NEVER and view.live.is_verified:
-            with self._store.views:
-                self._resume()
+        self._take_fast_path(view)
         batch = self._store.batches.mine
         return found if batch is None else found | batch.find(self._number, prints)
 
@@ -186,7 +201,12 @@ class Filter(OneKey):
         core = self._store.core
         keep = view.row.durability == "process"
         is_kept = keep and core.lock.keeper.is_free  # then the writer lock costs nothing
-        if view.state.is_sound and view.coming is None and not is_kept:
+        if (
+            view.state.is_sound
+            and view.coming is None
+            and not is_kept
+            and view.live.find(prints[:_SAMPLE]).all()
+        ):
             unknown = writer.without(prints, view.live.find(prints))
             if core.words[GENERATION] == view.generation and view.live.damage is None:
                 prints = unknown
@@ -241,6 +261,12 @@ class Filter(OneKey):
                 spec.bits_left(0),
                 spec.keys_left(0),
             )
+
+    def _take_fast_path(self, view: FilterView) -> None:
+        """After a lookup that may have verified the last blocks."""
+        if self._fast_generation == NEVER and view.live.is_verified:
+            with self._store.views:
+                self._resume()
 
     def _resume(self) -> None:
         """Lets single lookups take the fast path, if they may. Holds the views lock.

@@ -114,17 +114,19 @@ def check_platform(path: Path, *, unsafe_filesystem: bool) -> None:
 def _filesystem(path: Path) -> str:
     """Type of the file system that holds the path, or '' where it cannot be known."""
     try:
-        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+        with open("/proc/self/mounts", "rb", buffering=0) as file:  # noqa: PTH123  (8 us less)
+            lines = file.readall().decode(errors="replace").splitlines()
     except OSError:
         return ""
     target = os.path.realpath(path)
     best, kind = "", ""
-    for line in lines.splitlines():
-        fields = line.split(" ")
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+    for line in lines:
+        _, mount, found, _ = line.split(" ", 3)
+        if "\\" in mount:
+            mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount)
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= len(best):
-            best, kind = mount, fields[2]
+            best, kind = mount, found
     return kind
 
 

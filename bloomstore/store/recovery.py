@@ -43,8 +43,8 @@ def rollback(core: Core) -> str | None:
 
 def finish(core: Core) -> None:
     """Makes words and bits what the catalog says. Called under the writer lock."""
-    core.catalog.settle()  # a holder that died inside its commit left more than reads can see
-    with core.catalog.read() as view:
+    # A holder that died inside its commit left more than reads can see.
+    with core.catalog.settled() as view:
         counters = view.counters()
         behind = core.words[APPLIED] < counters.sequence
         rows = list(view.journal(after=core.words[APPLIED])) if behind else []
@@ -58,8 +58,7 @@ def finish(core: Core) -> None:
 
 def recover(core: Core) -> None:
     """Applies the whole journal and sets all words. Called under the writer lock."""
-    core.catalog.settle()
-    with core.catalog.read() as view:
+    with core.catalog.settled() as view:
         counters = view.counters()
         rows = list(view.journal())
         lost = [row for row in view.sound_filter_rows() if row.dirty_boot not in (None, core.boot)]
