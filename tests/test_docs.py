@@ -28,11 +28,23 @@ def test_the_python_example_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (block,) = code_blocks(README, "python")
+    block = code_blocks(README, "python")[0]
     exec(compile(block, "README.md", "exec"), {})
     error, count = re.match(r"(\S+) (\S+)", capsys.readouterr().out).groups()
     assert 0 < float(error) <= 1e-3
     assert abs(float(count) - 1_000_002) < 10_000
+
+
+def test_the_database_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "readme"}
+    exec(compile(code_blocks(README, "python")[1], "README.md", "exec"), names)
+    assert capsys.readouterr().out == "valid\n"
+    names["plugin"].unlisten()
+    names["engine"].dispose()
+    names["store"].close()
 
 
 def test_the_commands_of_the_readme_run(
