@@ -176,11 +176,11 @@ def apply_outside_the_lock() -> None:
             slow_apply(*waiting.pop(0))
         return added
 
-    def write(shared: core.Core, parts: abc.Sequence[writer.Part]) -> None:
+    def write(shared: core.Core, parts: abc.Sequence[writer.Part]) -> int:
         now = kernels.apply
         kernels.apply = lambda *arguments: waiting.append(arguments)
         try:
-            real_write(shared, parts)
+            return int(real_write(shared, parts))
         finally:
             kernels.apply = now
 
