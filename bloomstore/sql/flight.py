@@ -28,18 +28,20 @@ class Flight:
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
         # The file closes, and the lock ends, with a connection that is lost without a word.
-        self._held: weakref.WeakKeyDictionary[Connection, FileIO] = weakref.WeakKeyDictionary()
+        self.held: weakref.WeakKeyDictionary[Connection, FileIO] = weakref.WeakKeyDictionary()
 
-    def take_off(self, connection: Connection) -> None:
-        """Before the keys are made durable."""
-        if connection not in self._held:
+    def take_off(self, connection: Connection) -> bool:
+        """Before the keys are made durable; whether it was on the ground."""
+        if connection not in self.held:
             file = self._open()
             fcntl.flock(file, fcntl.LOCK_SH)
-            self._held[connection] = file
+            self.held[connection] = file
+            return True
+        return False
 
     def land(self, connection: Connection) -> None:
         """After the statement has ended, however it did."""
-        if self._held and (file := self._held.pop(connection, None)) is not None:
+        if (file := self.held.pop(connection, None)) is not None:
             file.close()
 
     def wait(self, patience: float) -> None:

@@ -10,7 +10,9 @@ one at a time, and its keys are read when the next one is sent, when somebody as
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from bloomstore.keys import Key
@@ -19,37 +21,47 @@ from bloomstore.sql.canon import Unclear
 from bloomstore.sql.collect import keys_of
 from bloomstore.sql.writes import Server, WritePlan
 
+LEVEL = "bloomstore/level"  # in connection.info: the isolation level that text has set
+
 
 class Pending:
     """Keys by guard; guards with keys nobody knows, and why; deleted rows by guard."""
 
-    __slots__ = ("context", "deleted", "keys", "unknown", "waiting")
+    __slots__ = ("_context", "deleted", "keys", "transaction", "unknown", "waiting")
 
     def __init__(self) -> None:
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
         self.deleted: Counter[ActiveGuard] = Counter()
-        self.context: Any = None  # of the statement that was collected last
-        self.waiting: WritePlan | None = None  # its plan, if the server makes something of it
+        self.transaction: Callable[[], Any] = lambda: None  # a weak reference: whose keys these are
+        # The statement that was collected last; kept alive while the server's part is not read.
+        self._context: Callable[[], Any] = lambda: None
+        self.waiting: tuple[WritePlan, Any] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.unknown or self.waiting)
 
+    @property
+    def context(self) -> Any:
+        """Of the statement that was collected last, if it is alive."""
+        return self._context()
+
     def sees(self, plan: WritePlan, context: Any) -> None:
         """A statement is about to be sent."""
         self.resolve()
-        self.context = context
+        self._context = weakref.ref(context)
         if plan.needs_server or plan.deleted_from:
-            self.waiting = plan
-        self._collect(plan, from_server=False)
+            self.waiting = plan, context
+        self._collect(plan, context, from_server=False)
 
     def resolve(self) -> None:
         """Reads what the server has made of the last statement."""
-        plan, self.waiting = self.waiting, None
-        if plan is not None:
-            self._collect(plan, from_server=True)
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            plan, context = waiting
+            self._collect(plan, context, from_server=True)
             for guard in plan.deleted_from:
-                self.deleted[guard] += max(self.context.rowcount or 0, 0)
+                self.deleted[guard] += max(context.rowcount or 0, 0)
 
     def settle(self) -> None:
         """Makes everything durable: called right before the rows become visible to others."""
@@ -73,15 +85,15 @@ class Pending:
         self.keys.clear()
         self.unknown.clear()
         self.deleted.clear()
-        self.waiting = self.context = None
+        self.waiting = None
 
-    def _collect(self, plan: WritePlan, *, from_server: bool) -> None:
+    def _collect(self, plan: WritePlan, context: Any, *, from_server: bool) -> None:
         for guard, sources in plan.written:
             if any(isinstance(source, Server) for source in sources) is not from_server:
                 continue
             if guard in self.unknown:
                 continue
             try:
-                self.keys.setdefault(guard, set()).update(keys_of(guard, sources, self.context))
+                self.keys.setdefault(guard, set()).update(keys_of(guard, sources, context))
             except Unclear as why:
                 self.unknown[guard] = str(why)

@@ -34,7 +34,8 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import declared_in, declared_on
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
-from bloomstore.sql.session import BYPASS, LEVEL, PLUGIN, SENT, Asker
+from bloomstore.sql.pending import LEVEL
+from bloomstore.sql.session import BYPASS, PLUGIN, SENT, Asker
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -66,7 +67,7 @@ class BloomPlugin:
         self._capture = Capture(
             f"bloomstore/{id(self)}", self._guards_of, self._all_guards, self._flight
         )
-        self._asker = Asker(policy, self._guards_of, self._capture.key)
+        self._asker = Asker(policy, self._guards_of, self._capture.pending)
         for declared in () if metadata is None else declared_in(metadata):
             self._activate(ActiveGuard(store, declared))
         if metadata is not None:
@@ -102,19 +103,15 @@ class BloomPlugin:
             )
         listeners: list[tuple[str, Callable[..., Any]]] = [
             ("connect", lambda raw, record: self._meet(engine, raw)),
-            ("set_connection_execution_options", _note_level),
+            ("reset", _forget),
         ]
         if self.policy == "auto":
-            listeners += [
-                ("before_cursor_execute", _note_sent),
-                ("commit", _forget_sent),
-                ("rollback", _forget_sent),
-            ]
+            names = ("do_execute", "do_executemany", "do_execute_no_params")
+            listeners += [(name, _note_sent) for name in names]
         self._capture.listen(engine)
         self._undo.append(lambda: self._capture.unlisten(engine))
         for name, listener in listeners:
             self._listen(engine, name, listener)
-        self._listen(engine, "reset", _forget_level)
         self._engines.append(engine)
         if target is engine:
             self._meet_again()
@@ -366,20 +363,10 @@ def _column(element: Any) -> Column[Any]:
     return found
 
 
-def _note_level(connection: Connection, options: dict[str, Any]) -> None:
-    if "isolation_level" in options:
-        connection.info[LEVEL] = options["isolation_level"]
+def _note_sent(*arguments: Any) -> None:
+    arguments[-1].root_connection.info[SENT] = True
 
 
-def _forget_level(raw: Any, record: Any, state: Any) -> None:
+def _forget(raw: Any, record: Any, state: Any) -> None:
     record.info.pop(LEVEL, None)
     record.info.pop(SENT, None)
-
-
-def _note_sent(connection: Connection, *rest: Any) -> None:
-    connection.info[SENT] = True
-
-
-def _forget_sent(connection: Connection) -> None:
-    if not connection.invalidated:
-        connection.info.pop(SENT, None)

@@ -21,12 +21,13 @@ from typing import Any
 
 from sqlalchemy import Table, inspect
 from sqlalchemy.engine import Connection, Result
+from sqlalchemy.engine.result import null_result
 from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
 from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.pending import Pending
+from bloomstore.sql.pending import LEVEL, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
 
 log = logging.getLogger("bloomstore.sql")
@@ -34,7 +35,6 @@ log = logging.getLogger("bloomstore.sql")
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
 STANDING = "bloomstore/standing"
-LEVEL = "bloomstore/level"  # in connection.info
 SENT = "bloomstore/sent"
 PLANS_KEPT = 1000
 # What a select() has that is made of columns, one WHERE and options, and nothing else.
@@ -82,11 +82,11 @@ class GuardedSession(Session):
 class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
-    __slots__ = ("infos", "level")
+    __slots__ = ("connections", "level")
 
     def __init__(self, level: str) -> None:
-        self.level = level  # of the engine; a connection may have its own
-        self.infos: list[dict[Any, Any]] = []  # `info` of each connection of the transaction
+        self.level = level
+        self.connections: list[Connection] = []  # of its transaction
 
 
 class Asker:
@@ -96,11 +96,11 @@ class Asker:
         self,
         policy: str,
         guards_of: Callable[[Table, Connection | None], list[ActiveGuard]],
-        pending_key: str,
+        pending_of_connection: Callable[[Connection], Pending | None],
     ) -> None:
         self.policy = policy
         self._guards_of = guards_of
-        self._pending_key = pending_key
+        self._pending_of_connection = pending_of_connection
         self._plans: dict[Any, ReadPlan | None] = {}
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
         self._entities: dict[Any, ActiveGuard | None] = {}
@@ -117,8 +117,9 @@ class Asker:
         """Remembers the connections of the session's transaction."""
         standing = session.info.get(STANDING)
         if standing is None:
-            standing = session.info[STANDING] = Standing(_level_of(connection.engine))
-        standing.infos.append(connection.info)
+            standing = session.info[STANDING] = Standing(_level_of(connection))
+        connection.info.pop(SENT, None)
+        standing.connections.append(connection)
 
     def after_transaction_end(self, session: Session, transaction: Any) -> None:
         """Forgets them with the outermost transaction."""
@@ -127,6 +128,8 @@ class Asker:
 
     def do_orm_execute(self, state: ORMExecuteState) -> Result[Any] | None:
         """Answers a SELECT that cannot have a row; leaves every other alone."""
+        if state.is_insert and isinstance(state.parameters, list):
+            return self._insert_many(state)
         if self.policy == "explicit":
             # Asked for every statement of the session, so the option is looked for by hand.
             for option in getattr(state.statement, "_with_options", ()):
@@ -154,6 +157,30 @@ class Asker:
         return self._compare(state, plan, value) if answer is Answer.ABSENT else None
 
     # Steps -------------------------------------------------------------------------
+
+    def _insert_many(self, state: ORMExecuteState) -> Result[Any] | None:
+        """Asks for the keys that the server makes of many rows, where RETURNING can be had."""
+        statement: Any = state.statement
+        mapper = state.bind_mapper
+        if statement._returning or statement.select is not None or mapper is None:
+            return None
+        bind = state.session.get_bind(**state.bind_arguments)
+        rows: Any = state.parameters
+        first = rows[0] if rows else {}
+        wanted = [
+            column
+            for column in mapper.primary_key
+            if mapper.get_property_by_column(column).key not in first
+            and column.default is None
+            and any(
+                column.name in [each.name for each in guard.declared.columns]
+                for guard in self._guards_of(column.table, None)
+            )
+        ]
+        if not wanted or not bind.dialect.insert_executemany_returning:
+            return None
+        state.invoke_statement(statement=statement.returning(*wanted)).all()
+        return null_result()
 
     def guard_of(self, entity: Any) -> ActiveGuard | None:
         """The guard of the primary key of a mapped class."""
@@ -197,14 +224,13 @@ class Asker:
     def pending_of(self, session: Session) -> Pending | None:
         """What the session's own transaction has written."""
         standing: Standing | None = session.info.get(STANDING)
-        infos = [] if standing is None else standing.infos
-        if not infos and isinstance(session.bind, Connection) and not session.bind.closed:
-            infos = [session.bind.info]
-        for info in infos:
-            found: Pending | None = info.get(self._pending_key)
-            if found is not None:
-                found.resolve()
-                return found
+        if standing is not None:
+            for connection in standing.connections:
+                found = self._pending_of_connection(connection)
+                if found is not None:
+                    return found
+        elif isinstance(session.bind, Connection):
+            return self._pending_of_connection(session.bind)
         return None
 
     def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
@@ -275,16 +301,17 @@ class Asker:
                 bind = session.get_bind(**({} if state is None else state.bind_arguments))
             except Exception:  # noqa: BLE001  a session without a bind raises when it executes
                 return False
-        infos = [] if standing is None else standing.infos
+        connections = [] if standing is None else standing.connections
         if isinstance(bind, Connection):
-            infos = [*infos, bind.info]
-        level = _level_of(bind.engine) if standing is None else standing.level
+            connections = [*connections, bind]
+        level = _level_of(bind) if standing is None else standing.level
         is_sent = False
-        for info in infos:
-            level = info.get(LEVEL, level)
-            is_sent = is_sent or SENT in info
+        for connection in connections:
+            if not connection.closed and not connection.invalidated:
+                level = connection.info.get(LEVEL, level)
+                is_sent = is_sent or SENT in connection.info
         is_sqlite = bind.dialect.name == "sqlite"
-        if not level or level == "READ UNCOMMITTED" or (level == "SERIALIZABLE" and not is_sqlite):
+        if not level or "UNCOMMITTED" in level or (level == "SERIALIZABLE" and not is_sqlite):
             return False
         if self.policy == "auto" and (level == "REPEATABLE READ" or is_sqlite):
             return is_sent
@@ -351,11 +378,11 @@ def _is_clean(session: Session) -> bool:
     return not (session._new or session._deleted or session.identity_map.check_modified())
 
 
-def _level_of(engine: Any) -> str:
-    """The isolation level of an engine's connections; "" while it has had none."""
-    dialect = engine.dialect
+def _level_of(bind: Any) -> str:
+    """The isolation level of a connection, or of an engine's: "" while it has had none."""
+    dialect = bind.dialect
     return str(
-        engine.get_execution_options().get("isolation_level")
+        bind.get_execution_options().get("isolation_level")
         or getattr(dialect, "_on_connect_isolation_level", None)
         or getattr(dialect, "default_isolation_level", None)
         or ""

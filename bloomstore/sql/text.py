@@ -27,7 +27,7 @@ _STAYS = frozenset(
 class Text:
     """What one text may do: which tables it may write to, whether it may end the transaction."""
 
-    __slots__ = ("_words", "may_commit", "may_write", "writes_anything")
+    __slots__ = ("_words", "level", "may_commit", "may_write", "writes_anything")
 
     def __init__(self, sql: str) -> None:
         words = [word.upper() for word in _WORD.findall(sql)]
@@ -44,6 +44,8 @@ class Text:
             writes = frozenset() if locks else writes
         is_index = first == "CREATE" and "INDEX" in words[1:3]
         self._words = found
+        # Whatever else it says: a text that names a level that locks is taken to have set it.
+        self.level = next((word for word in ("SERIALIZABLE", "UNCOMMITTED") if word in found), "")
         self.may_write = bool(words) and (bool(writes) or not (first in _READS or is_index))
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
         self.writes_anything = self.may_write and bool(found & _ANYTHING)

@@ -66,7 +66,8 @@ class WritePlan:
         return not self.written and not self.deleted_from
 
 
-NOTHING = WritePlan()
+NOTHING = WritePlan()  # writes, but to no guarded table
+READS = WritePlan()  # never writes
 
 
 def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan:
@@ -75,9 +76,11 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan:
     written: list[tuple[ActiveGuard, tuple[Source, ...]]] = []
     deleted: list[ActiveGuard] = []
     assert statement is not None
+    writes = False
     for element in visitors.iterate(statement):
         if not isinstance(element, (Insert, Update, Delete)):
             continue
+        writes = True
         for table, guard in _guards(element, guards_of):
             if isinstance(element, Delete):
                 deleted.append(guard)
@@ -98,6 +101,8 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan:
                     sources = (Nowhere("a part of a composite key was updated"),)
                 if sources:
                     written.append((guard, sources))
+    if not writes:
+        return READS
     return WritePlan(tuple(written), tuple(deleted)) if written or deleted else NOTHING
 
 

@@ -159,6 +159,13 @@ def core_executemany(session: Session) -> None:
     )
 
 
+@form(knows=False)
+def core_executemany_with_server_keys(session: Session) -> None:
+    session.connection().execute(
+        insert(User.__table__), [{"email": f"server{n}@x"} for n in range(5)]
+    )
+
+
 @form()
 def core_values_of_several_rows(session: Session) -> None:
     session.connection().execute(

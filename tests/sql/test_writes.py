@@ -132,9 +132,9 @@ def test_connections_return_clean(begun: BloomPlugin, engine) -> None:
 
 def test_unlistening_leaves_no_trace(store, engine, sessions) -> None:
     def traces() -> object:
-        names = ("before_execute", "before_cursor_execute", "after_execute", "commit", "rollback")
+        names = ("do_execute", "do_executemany", "do_execute_no_params", "handle_error")
         return (
-            [len(getattr(engine.dispatch, name)) for name in names],
+            [len(getattr(engine.dialect.dispatch, name)) for name in names],
             len(engine.pool.dispatch.reset),
             len(engine.pool.dispatch.connect),
             sa.event.contains(sessions, "do_orm_execute", plugin._asker.do_orm_execute),
