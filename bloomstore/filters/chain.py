@@ -81,12 +81,10 @@ class Chain:
     @property
     def damage(self) -> str | None:
         """Which verified blocks were damaged; they answer "maybe"."""
-        found = [
-            f"stage {stage.row.stage}: damaged blocks {sorted(stage.segment.damaged)}"
-            for stage in self.stages
-            if stage.segment is not None and stage.segment.damaged
-        ]
-        return "; ".join(found) if found else None
+        for stage in self.stages:
+            if stage.segment is not None and stage.segment.damaged:
+                return f"stage {stage.row.stage}: damaged blocks {sorted(stage.segment.damaged)}"
+        return None
 
     def find(self, prints: Prints) -> NDArray[np.bool_]:
         """Which keys the bits of any stage report."""

@@ -28,6 +28,7 @@ from bloomstore import Store
 from bloomstore.errors import SpecError
 from bloomstore.sql.active import ActiveGuard, Live
 from bloomstore.sql.answer import Answer
+from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
 from bloomstore.sql.build import BuildError, Built, build_guard
 from bloomstore.sql.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
@@ -35,7 +36,7 @@ from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import declared_in, declared_on
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
 from bloomstore.sql.pending import LEVEL
-from bloomstore.sql.session import BYPASS, PLUGIN, SENT, Asker
+from bloomstore.sql.session import GuardedSession
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -127,7 +128,12 @@ class BloomPlugin:
             self._undo.append(lambda: target.info.pop(PLUGIN, None))
         else:
             raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
-        for name in ("do_orm_execute", "after_begin", "after_transaction_end"):
+        names = ["after_begin", "after_transaction_end"]
+        made = target.class_ if isinstance(target, sessionmaker) else target
+        is_own = issubclass(made if isinstance(made, type) else type(made), GuardedSession)
+        if not is_own or self.policy != "explicit":
+            names.append("do_orm_execute")
+        for name in names:
             self._listen(target, name, getattr(self._asker, name))
 
     def _own_session_class(self, factory: async_sessionmaker[Any]) -> type[Session]:

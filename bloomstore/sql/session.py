@@ -1,69 +1,33 @@
-"""Answers for sessions: the Guarded() option, GuardedSession, and the policies auto and shadow.
+"""GuardedSession: asks the guards before SQLAlchemy does anything.
 
     session.scalars(select(User).where(User.email == "a@b.c").options(Guarded()))
-    GuardedSession.get(User, 42)          # asks before any statement is built
+    session.get(User, 42)
 
-A guard steps aside, and the query is sent as ever, when the session has the transaction level
-SERIALIZABLE or READ UNCOMMITTED, when a schema is translated, when parameters of the statement are
-replaced, or when the plugin is bypassed. ABSENT means: no committed row at this moment, as a
-READ COMMITTED statement would see it. A skipped SELECT opens no snapshot, so under REPEATABLE READ
-and on SQLite `auto` answers only after the transaction has sent a statement.
+ABSENT means: no committed row at this moment, as a READ COMMITTED statement would see it, and none
+of the own transaction. What is asked and when a guard steps aside is in asker.py.
 """
 
 from __future__ import annotations
 
-import collections.abc as abc
-import logging
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, inspect
-from sqlalchemy.engine import Connection, Result
+from sqlalchemy.engine import Result
 from sqlalchemy.engine.result import null_result
-from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
-from sqlalchemy.sql.elements import BinaryExpression, BindParameter
+from sqlalchemy.orm import Session
+from sqlalchemy.sql import Insert
 
-from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.answer import Answer
-from bloomstore.sql.pending import LEVEL, Pending
-from bloomstore.sql.reads import ReadPlan, plan_read, with_values
+from bloomstore.sql.asker import PLUGIN, Asker, Guarded, is_guarded
 
-log = logging.getLogger("bloomstore.sql")
-
-PLUGIN = "bloomstore"  # in session.info
-BYPASS = "bloomstore/bypass"
-STANDING = "bloomstore/standing"
-SENT = "bloomstore/sent"
-PLANS_KEPT = 1000
-# What a select() has that is made of columns, one WHERE and options, and nothing else.
-SIMPLE = frozenset(
-    "_raw_columns _label_style _where_criteria _with_options _propagate_attrs"
-    " _annotations _generate_cache_key".split()
-)
-
-
-@dataclass(frozen=True, slots=True)
-class QuickPlan:
-    """A plan found by the identity of the objects in a statement, and those objects."""
-
-    plan: ReadPlan
-    type: Any
-    objects: list[Any]
-
-
-class Guarded(UserDefinedOption):
-    """select(...).options(Guarded()): no SQL is sent when a guard knows that no row can come."""
-
-    propagate_to_loaders = False
+__all__ = ["Guarded", "GuardedSession"]
 
 
 class GuardedSession(Session):
-    """A session whose get and get_one ask the guard of the primary key before anything else.
+    """A session that asks before a statement is built (get, get_one) or executed (Guarded()).
 
     Session = sessionmaker(engine, class_=GuardedSession)
     plugin.listen(engine, Session)
+
+    It needs no do_orm_execute event, which would cost each statement of the session some 5 %.
     """
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
@@ -78,312 +42,41 @@ class GuardedSession(Session):
             return None
         return asker.get_and_count(guard, ident, self, super().get, entity)
 
+    def execute(self, statement: Any, params: Any = None, **options: Any) -> Any:
+        """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        asked = self._asked(statement, params, options)
+        return asked if isinstance(asked, Result) else super().execute(*asked, **options)
 
-class Standing:
-    """What is known of one session: filled when its transaction begins, dropped when it ends."""
+    def scalars(self, statement: Any, params: Any = None, **options: Any) -> Any:
+        """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        asked = self._asked(statement, params, options)
+        if isinstance(asked, Result):
+            return asked.scalars()
+        return super().scalars(*asked, **options)
 
-    __slots__ = ("connections", "level")
+    def scalar(self, statement: Any, params: Any = None, **options: Any) -> Any:
+        """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        asked = self._asked(statement, params, options)
+        return asked.scalar() if isinstance(asked, Result) else super().scalar(*asked, **options)
 
-    def __init__(self, level: str) -> None:
-        self.level = level
-        self.connections: list[Connection] = []  # of its transaction
-
-
-class Asker:
-    """What a plugin does for its sessions."""
-
-    def __init__(
-        self,
-        policy: str,
-        guards_of: Callable[[Table, Connection | None], list[ActiveGuard]],
-        pending_of_connection: Callable[[Connection], Pending | None],
-    ) -> None:
-        self.policy = policy
-        self._guards_of = guards_of
-        self._pending_of_connection = pending_of_connection
-        self._plans: dict[Any, ReadPlan | None] = {}
-        self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
-        self._entities: dict[Any, ActiveGuard | None] = {}
-
-    def forget_plans(self) -> None:
-        """A new guard changes what old plans say."""
-        self._plans.clear()
-        self._quick_plans.clear()
-        self._entities.clear()
-
-    # Session events ----------------------------------------------------------------
-
-    def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
-        """Remembers the connections of the session's transaction."""
-        standing = session.info.get(STANDING)
-        if standing is None:
-            standing = session.info[STANDING] = Standing(_level_of(connection))
-        connection.info.pop(SENT, None)
-        standing.connections.append(connection)
-
-    def after_transaction_end(self, session: Session, transaction: Any) -> None:
-        """Forgets them with the outermost transaction."""
-        if transaction.parent is None:
-            session.info.pop(STANDING, None)
-
-    def do_orm_execute(self, state: ORMExecuteState) -> Result[Any] | None:
-        """Answers a SELECT that cannot have a row; leaves every other alone."""
-        if state.is_insert and isinstance(state.parameters, list):
-            return self._insert_many(state)
-        if self.policy == "explicit":
-            # Asked for every statement of the session, so the option is looked for by hand.
-            for option in getattr(state.statement, "_with_options", ()):
-                if type(option) is Guarded:
-                    break
-            else:
-                return None
-        if not state.is_select or state.is_column_load:
-            return None
-        session = state.session
-        if BYPASS in session.info or "schema_translate_map" in state.execution_options:
-            return None
-        plan, value = self._plan(state.statement, state.parameters)
-        if plan is None or not self._may_answer(session, state):
-            return None
-        if state.execution_options.get("autoflush", session.autoflush) and not _is_clean(session):
-            session.flush()
-        pending = self.pending_of(session)
-        if plan.is_list:
-            key, values = value
-            return self._prune(state, plan, key, values, pending)
-        if self.policy != "shadow":
-            return plan.empty() if plan.guard.is_absent(value, pending) else None
-        answer = plan.guard.ask(value, pending)
-        return self._compare(state, plan, value) if answer is Answer.ABSENT else None
-
-    # Steps -------------------------------------------------------------------------
-
-    def _insert_many(self, state: ORMExecuteState) -> Result[Any] | None:
-        """Asks for the keys that the server makes of many rows, where RETURNING can be had."""
-        statement: Any = state.statement
-        mapper = state.bind_mapper
-        if statement._returning or statement.select is not None or mapper is None:
-            return None
-        bind = state.session.get_bind(**state.bind_arguments)
-        rows: Any = state.parameters
-        first = rows[0] if rows else {}
-        wanted = [
-            column
-            for column in mapper.primary_key
-            if mapper.get_property_by_column(column).key not in first
-            and column.default is None
-            and any(
-                column.name in [each.name for each in guard.declared.columns]
-                for guard in self._guards_of(column.table, None)
+    def _asked(
+        self, statement: Any, params: Any, options: dict[str, Any]
+    ) -> Result[Any] | tuple[Any, Any]:
+        """The result if it is known, or what to send."""
+        asker: Asker | None = self.info.get(PLUGIN)
+        if asker is None or asker.policy != "explicit":  # else the event does it
+            return statement, params
+        if isinstance(params, list):
+            changed = (
+                asker.with_returning(self, statement, params)
+                if isinstance(statement, Insert)
+                else None
             )
-        ]
-        if not wanted or not bind.dialect.insert_executemany_returning:
-            return None
-        state.invoke_statement(statement=statement.returning(*wanted)).all()
-        return null_result()
-
-    def guard_of(self, entity: Any) -> ActiveGuard | None:
-        """The guard of the primary key of a mapped class."""
-        try:
-            return self._entities[entity]
-        except KeyError:
-            found = self._entities[entity] = self._guard_of_entity(entity)
-            return found
-
-    def may_skip_get(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
-        """Whether session.get can only return None.
-
-        The filter is asked first: a hit then costs no more than that.
-        """
-        return (
-            guard.is_absent(ident, self.pending_of(session))
-            and BYPASS not in session.info
-            and _is_clean(session)
-            and not self._is_known(session, guard, ident)
-            and self._may_answer(session, None)
-        )
-
-    def get_and_count(
-        self, guard: ActiveGuard, ident: Any, session: Session, get: Any, entity: Any
-    ) -> Any:
-        """Sends the query of a get, and counts whether the guard was right to let it through."""
-        answer = guard.ask(ident, self.pending_of(session)) if self.policy == "shadow" else None
-        began = time.perf_counter()
-        found = get(entity, ident)
-        metrics = guard.metrics
-        metrics.asked += 1
-        metrics.asked_seconds += time.perf_counter() - began
-        if found is None:
-            metrics.false_positives += answer is not Answer.ABSENT
-        else:
-            metrics.true_positives += 1
-            if answer is Answer.ABSENT:
-                self._disagrees(guard, ident, session)
-        return found
-
-    def pending_of(self, session: Session) -> Pending | None:
-        """What the session's own transaction has written."""
-        standing: Standing | None = session.info.get(STANDING)
-        if standing is not None:
-            for connection in standing.connections:
-                found = self._pending_of_connection(connection)
-                if found is not None:
-                    return found
-        elif isinstance(session.bind, Connection):
-            return self._pending_of_connection(session.bind)
-        return None
-
-    def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
-        """Whether the session has an object of this identity, whatever the database has."""
-        identity: Any = (guard.identity_class, ident if type(ident) is tuple else (ident,), None)
-        return identity in session.identity_map
-
-    def _plan(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
-        """The plan, and the value it asks for; for IN the bind's key and the list."""
-        if not parameters and (quick := self._quick_plan(statement)) is not None:
-            return quick
-        key = statement._generate_cache_key()
-        if key is None:
-            return None, None
-        try:
-            plan = self._plans[key.key]
-        except KeyError:
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.clear()
-            plan = plan_read(statement, key.bindparams, lambda table: self._guards_of(table, None))
-            self._plans[key.key] = plan
-        values = None if plan is None else _values(plan, key.bindparams, parameters)
-        if plan is None or values is None:
-            return None, None
-        if plan.is_list:
-            return plan, (key.bindparams[plan.places[0]].key, values[0])
-        return plan, values[0] if len(values) == 1 else tuple(values)
-
-    def _quick_plan(self, statement: Any) -> tuple[ReadPlan, Any] | None:
-        """The plan of select(...).where(column == value), known by the objects it is made of.
-
-        Computing a cache key takes about 15 us; a statement that has nothing but columns, one
-        comparison and options needs none.
-        """
-        parts = statement.__dict__
-        if not parts.keys() <= SIMPLE:
-            return None
-        criteria = parts.get("_where_criteria", ())
-        if len(criteria) != 1 or type(criteria[0]) is not BinaryExpression:
-            return None
-        left, right = criteria[0].left, criteria[0].right
-        if type(right) is not BindParameter or right.callable is not None:
-            return None
-        columns = parts["_raw_columns"]
-        key = (id(left), id(criteria[0].operator), *map(id, columns))
-        quick = self._quick_plans.get(key)
-        if quick is None:
-            found = statement._generate_cache_key()
-            plan = found and plan_read(
-                statement, found.bindparams, lambda table: self._guards_of(table, None)
-            )
-            if not plan or plan.places != (0,):
-                return None
-            if len(self._quick_plans) >= PLANS_KEPT:
-                self._quick_plans.clear()
-            # The objects are kept with the plan, so that no other can ever have their ids.
-            quick = self._quick_plans[key] = QuickPlan(plan, right.type, [left, *columns])
-        if right.type is not quick.type or right.expanding is not quick.plan.is_list:
-            return None
-        return quick.plan, (right.key, right.value) if quick.plan.is_list else right.value
-
-    def _may_answer(self, session: Session, state: ORMExecuteState | None) -> bool:
-        """Whether the isolation level allows a read to be skipped."""
-        standing: Standing | None = session.info.get(STANDING)
-        bind: Any = session.bind
-        if bind is None or standing is None:
-            try:
-                bind = session.get_bind(**({} if state is None else state.bind_arguments))
-            except Exception:  # noqa: BLE001  a session without a bind raises when it executes
-                return False
-        connections = [] if standing is None else standing.connections
-        if isinstance(bind, Connection):
-            connections = [*connections, bind]
-        level = _level_of(bind) if standing is None else standing.level
-        is_sent = False
-        for connection in connections:
-            if not connection.closed and not connection.invalidated:
-                level = connection.info.get(LEVEL, level)
-                is_sent = is_sent or SENT in connection.info
-        is_sqlite = bind.dialect.name == "sqlite"
-        if not level or "UNCOMMITTED" in level or (level == "SERIALIZABLE" and not is_sqlite):
-            return False
-        if self.policy == "auto" and (level == "REPEATABLE READ" or is_sqlite):
-            return is_sent
-        return True
-
-    def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
-        mapper = inspect(entity, raiseerr=False)
-        if mapper is None or not hasattr(mapper, "primary_key"):
-            return None
-        key = tuple(mapper.primary_key)
-        for guard in self._guards_of(key[0].table, None):
-            if tuple(column.name for column in guard.declared.columns) == tuple(
-                column.name for column in key
-            ) and all(column.table is key[0].table for column in key):
-                guard.identity_class = mapper._identity_class
-                return guard
-        return None
-
-    def _prune(
-        self, state: ORMExecuteState, plan: ReadPlan, key: str, given: Any, pending: Pending | None
-    ) -> Result[Any] | None:
-        """Leaves the keys that may be there in an IN list."""
-        if self.policy == "shadow" or not isinstance(given, abc.Iterable):
-            return None
-        values = given if isinstance(given, list) else list(given)
-        kept = plan.guard.may_be_present(values, pending)
-        if len(kept) == len(values):
-            return None
-        if not kept:
-            return plan.empty()
-        if isinstance(state.parameters, dict) and key in state.parameters:
-            return state.invoke_statement(params={key: kept})
-        return state.invoke_statement(statement=with_values(state.statement, key, kept))
-
-    def _compare(self, state: ORMExecuteState, plan: ReadPlan, value: Any) -> Result[Any]:
-        """Sends the query anyway; a row for an absent key is a false negative."""
-        frozen = state.invoke_statement().freeze()
-        if frozen.data:
-            self._disagrees(plan.guard, value, state.session)
-        return frozen()
-
-    def _disagrees(self, guard: ActiveGuard, value: Any, session: Session) -> None:
-        """A row that was committed in between is no false negative: then the key is known now."""
-        if guard.ask(value, self.pending_of(session)) is Answer.ABSENT:
-            guard.metrics.disagreements += 1
-            guard.fence("shadow: the database has a row whose key the filter does not know")
-            log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
-
-
-def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) -> list[Any] | None:
-    """The values of the key's binds; None if the parameters may replace them in another way."""
-    if not parameters:
-        return [binds[place].effective_value for place in plan.places]
-    if not isinstance(parameters, dict) or not parameters.keys() <= {bind.key for bind in binds}:
-        return None
-    return [
-        parameters.get(bind.key, bind.effective_value)
-        for bind in (binds[place] for place in plan.places)
-    ]
-
-
-def _is_clean(session: Session) -> bool:
-    """Whether an autoflush would send nothing."""
-    return not (session._new or session._deleted or session.identity_map.check_modified())
-
-
-def _level_of(bind: Any) -> str:
-    """The isolation level of a connection, or of an engine's: "" while it has had none."""
-    dialect = bind.dialect
-    return str(
-        bind.get_execution_options().get("isolation_level")
-        or getattr(dialect, "_on_connect_isolation_level", None)
-        or getattr(dialect, "default_isolation_level", None)
-        or ""
-    )
+            if changed is None:
+                return statement, params
+            super().execute(changed, params, **options).all()
+            return null_result()
+        if not is_guarded(statement):
+            return statement, params
+        given = {**statement.get_execution_options(), **options.get("execution_options", {})}
+        return asker.answer(self, statement, params, given) or (statement, params)

@@ -6,10 +6,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
 from sqlalchemy.exc import NoResultFound
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session, joinedload, sessionmaker
 
 from bloomstore.errors import SpecError
-from bloomstore.sql import Answer, BloomPlugin, Guarded
+from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
 
 from .models import Member, Team, User
 
@@ -62,7 +62,12 @@ def test_get_of_an_absent_key_sends_nothing(filled: BloomPlugin, sessions, sent)
         assert sent() == 2
 
 
-def test_guarded_option_sends_nothing_when_absent(filled: BloomPlugin, sessions, sent) -> None:
+@pytest.mark.parametrize("kept", [GuardedSession, Session])
+def test_guarded_option_sends_nothing_when_absent(
+    filled: BloomPlugin, engine, sent, kept: type[Session]
+) -> None:
+    sessions = sessionmaker(engine, class_=kept)
+    filled.listen(sessions)
     with sessions() as session:
         sent()
         absent = select(User).where(User.email == "zz@x").options(Guarded())
@@ -86,7 +91,10 @@ def test_without_the_option_every_query_is_sent(filled: BloomPlugin, sessions, s
         assert sent() == 1
 
 
-def test_in_lists_are_pruned(filled: BloomPlugin, sessions, sent) -> None:
+@pytest.mark.parametrize("kept", [GuardedSession, Session])
+def test_in_lists_are_pruned(filled: BloomPlugin, engine, sent, kept: type[Session]) -> None:
+    sessions = sessionmaker(engine, class_=kept)
+    filled.listen(sessions)
     wanted = ["u5@x", *[f"no{n}@x" for n in range(50)], "u9@x"]
     with sessions() as session:
         sent()
@@ -98,6 +106,12 @@ def test_in_lists_are_pruned(filled: BloomPlugin, sessions, sent) -> None:
         nothing = select(User).where(User.id.in_([10**6, 10**6 + 1])).options(Guarded())
         assert session.scalars(nothing).all() == []
         assert sent() == 0
+        query = select(User).where(User.email.in_(sa.bindparam("some", expanding=True)))
+        query = query.where(User.id > 0).order_by(User.id).options(Guarded())
+        for _ in range(2):
+            assert [user.id for user in session.scalars(query, {"some": wanted})] == [5, 9]
+        assert len(sent.statements) == 2
+        assert max(map(len, sent.statements)) < 500
         # The same statement again, with other values: nothing of the first is remembered.
         again = select(User).where(User.email.in_(["u1@x", "no1@x"])).options(Guarded())
         assert [user.id for user in session.scalars(again)] == [1]

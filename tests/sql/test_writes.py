@@ -137,7 +137,7 @@ def test_unlistening_leaves_no_trace(store, engine, sessions) -> None:
             [len(getattr(engine.dialect.dispatch, name)) for name in names],
             len(engine.pool.dispatch.reset),
             len(engine.pool.dispatch.connect),
-            sa.event.contains(sessions, "do_orm_execute", plugin._asker.do_orm_execute),
+            sa.event.contains(sessions, "after_begin", plugin._asker.after_begin),
             dict(sessions.kw),
         )
 

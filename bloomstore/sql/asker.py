@@ -1,0 +1,388 @@
+"""Answers for sessions: what may be skipped, what may be pruned, what must be sent.
+
+In: a session and a statement. Out: an empty result, a statement with fewer keys, or nothing, which
+means: send it as it is. A guard steps aside when the session has the isolation level SERIALIZABLE
+or READ UNCOMMITTED, when a schema is translated, when parameters of the statement are replaced, or
+when the plugin is bypassed. Under REPEATABLE READ and on SQLite the policy `auto` answers only
+after the transaction has sent a statement, because a skipped SELECT opens no snapshot.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Table, inspect
+from sqlalchemy.engine import Connection, Result
+from sqlalchemy.engine.result import null_result
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
+from sqlalchemy.sql.elements import BinaryExpression, BindParameter
+
+from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.answer import Answer
+from bloomstore.sql.pending import LEVEL, Pending
+from bloomstore.sql.reads import ReadPlan, plan_read, with_values
+
+log = logging.getLogger("bloomstore.sql")
+
+PLUGIN = "bloomstore"  # in session.info
+BYPASS = "bloomstore/bypass"
+STANDING = "bloomstore/standing"
+SENT = "bloomstore/sent"
+PLANS_KEPT = 1000
+# What a select() has that is made of columns, one WHERE and options, and nothing else.
+SIMPLE = frozenset(
+    "_raw_columns _label_style _where_criteria _with_options _propagate_attrs"
+    " _annotations _generate_cache_key".split()
+)
+
+
+class Guarded(UserDefinedOption):
+    """select(...).options(Guarded()): no SQL is sent when a guard knows that no row can come."""
+
+    propagate_to_loaders = False
+
+
+def is_guarded(statement: Any) -> bool:
+    """Whether the statement has the option."""
+    return any(type(option) is Guarded for option in getattr(statement, "_with_options", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class QuickPlan:
+    """A plan found by the identity of the objects in a statement, and those objects."""
+
+    plan: ReadPlan
+    type: Any
+    objects: list[Any]
+
+
+class Standing:
+    """What is known of one session: filled when its transaction begins, dropped when it ends."""
+
+    __slots__ = ("connections", "level")
+
+    def __init__(self, level: str) -> None:
+        self.level = level
+        self.connections: list[Connection] = []  # of its transaction
+
+
+class Asker:
+    """What a plugin does for its sessions."""
+
+    def __init__(
+        self,
+        policy: str,
+        guards_of: Callable[[Table, Connection | None], list[ActiveGuard]],
+        pending_of_connection: Callable[[Connection], Pending | None],
+    ) -> None:
+        self.policy = policy
+        self._guards_of = guards_of
+        self._pending_of_connection = pending_of_connection
+        self._plans: dict[Any, ReadPlan | None] = {}
+        self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
+        self._entities: dict[Any, ActiveGuard | None] = {}
+
+    def forget_plans(self) -> None:
+        """A new guard changes what old plans say."""
+        self._plans.clear()
+        self._quick_plans.clear()
+        self._entities.clear()
+
+    # Session events ----------------------------------------------------------------
+
+    def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
+        """Remembers the connections of the session's transaction."""
+        standing = session.info.get(STANDING)
+        if standing is None:
+            standing = session.info[STANDING] = Standing(_level_of(connection))
+        connection.info.pop(SENT, None)
+        standing.connections.append(connection)
+
+    def after_transaction_end(self, session: Session, transaction: Any) -> None:
+        """Forgets them with the outermost transaction."""
+        if transaction.parent is None:
+            session.info.pop(STANDING, None)
+
+    def do_orm_execute(self, state: ORMExecuteState) -> Result[Any] | None:
+        """The same as `answer`, for sessions that are not GuardedSession and for other policies."""
+        statement, parameters = state.statement, state.parameters
+        if isinstance(parameters, list):
+            if not state.is_insert:
+                return None
+            changed = self.with_returning(state.session, statement, parameters)
+            if changed is None:
+                return None
+            state.invoke_statement(statement=changed).all()
+            return null_result()
+        if not state.is_select or state.is_column_load:
+            return None
+        if self.policy == "explicit" and not is_guarded(statement):
+            return None
+        if self.policy == "shadow":
+            return self._compare(state)
+        found = self.answer(state.session, statement, parameters, state.execution_options)
+        if found is None or isinstance(found, Result):
+            return found
+        return state.invoke_statement(statement=found[0], params=found[1])
+
+    # Answers -----------------------------------------------------------------------
+
+    def answer(
+        self, session: Session, statement: Any, parameters: Any, options: abc.Mapping[str, Any]
+    ) -> Result[Any] | tuple[Any, Any] | None:
+        """An empty result, or a statement and parameters with fewer keys, or None: leave it."""
+        asked = self._ask(session, statement, parameters, options)
+        if asked is None:
+            return None
+        plan, value, pending = asked
+        if not plan.is_list:
+            return plan.empty() if plan.guard.is_absent(value, pending) else None
+        key, given = value
+        if not isinstance(given, abc.Iterable):
+            return None
+        values = given if isinstance(given, list) else list(given)
+        kept = plan.guard.may_be_present(values, pending)
+        if len(kept) == len(values):
+            return None
+        if not kept:
+            return plan.empty()
+        if parameters and key in parameters:
+            return statement, {**parameters, key: kept}
+        return with_values(statement, key, kept), parameters
+
+    def _ask(
+        self, session: Session, statement: Any, parameters: Any, options: abc.Mapping[str, Any]
+    ) -> tuple[ReadPlan, Any, Pending | None] | None:
+        """The plan, the value to ask for and what is pending; None if it must be left alone."""
+        if BYPASS in session.info or "schema_translate_map" in options:
+            return None
+        plan, value = self._plan(statement, parameters)
+        if plan is None or not self._may_answer(session):
+            return None
+        if options.get("autoflush", session.autoflush) and not _is_clean(session):
+            session.flush()
+        return plan, value, self.pending_of(session)
+
+    def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
+        """A bulk INSERT that returns the keys the server makes, where that can be had; or None."""
+        entity = statement.entity_description.get("entity")
+        mapper = None if entity is None else inspect(entity, raiseerr=False)
+        if mapper is None or statement._returning or statement.select is not None or not rows:
+            return None
+        wanted = [
+            column
+            for column in mapper.primary_key
+            if mapper.get_property_by_column(column).key not in rows[0]
+            and column.default is None
+            and any(
+                column.name in [each.name for each in guard.declared.columns]
+                for guard in self._guards_of(column.table, None)
+            )
+        ]
+        if not wanted or not session.get_bind(mapper).dialect.insert_executemany_returning:
+            return None
+        return statement.returning(*wanted)
+
+    def guard_of(self, entity: Any) -> ActiveGuard | None:
+        """The guard of the primary key of a mapped class."""
+        try:
+            return self._entities[entity]
+        except KeyError:
+            found = self._entities[entity] = self._guard_of_entity(entity)
+            return found
+
+    def may_skip_get(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
+        """Whether session.get can only return None.
+
+        The filter is asked first: a hit then costs no more than that.
+        """
+        return (
+            guard.is_absent(ident, self.pending_of(session))
+            and BYPASS not in session.info
+            and _is_clean(session)
+            and not self._is_known(session, guard, ident)
+            and self._may_answer(session)
+        )
+
+    def get_and_count(
+        self, guard: ActiveGuard, ident: Any, session: Session, get: Any, entity: Any
+    ) -> Any:
+        """Sends the query of a get, and counts whether the guard was right to let it through."""
+        answer = guard.ask(ident, self.pending_of(session)) if self.policy == "shadow" else None
+        began = time.perf_counter()
+        found = get(entity, ident)
+        metrics = guard.metrics
+        metrics.asked += 1
+        metrics.asked_seconds += time.perf_counter() - began
+        if found is None:
+            metrics.false_positives += answer is not Answer.ABSENT
+        else:
+            metrics.true_positives += 1
+            if answer is Answer.ABSENT:
+                self._disagrees(guard, ident, session)
+        return found
+
+    def pending_of(self, session: Session) -> Pending | None:
+        """What the session's own transaction has written."""
+        standing: Standing | None = session.info.get(STANDING)
+        if standing is not None:
+            for connection in standing.connections:
+                found = self._pending_of_connection(connection)
+                if found is not None:
+                    return found
+        elif isinstance(session.bind, Connection):
+            return self._pending_of_connection(session.bind)
+        return None
+
+    def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
+        """Whether the session has an object of this identity, whatever the database has."""
+        identity: Any = (guard.identity_class, ident if type(ident) is tuple else (ident,), None)
+        return identity in session.identity_map
+
+    def _plan(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
+        """The plan, and the value it asks for; for IN the bind's key and the list."""
+        if not parameters and (quick := self._quick_plan(statement)) is not None:
+            return quick
+        key = statement._generate_cache_key()
+        if key is None:
+            return None, None
+        try:
+            plan = self._plans[key.key]
+        except KeyError:
+            if len(self._plans) >= PLANS_KEPT:
+                self._plans.clear()
+            plan = plan_read(statement, key.bindparams, lambda table: self._guards_of(table, None))
+            self._plans[key.key] = plan
+        values = None if plan is None else _values(plan, key.bindparams, parameters)
+        if plan is None or values is None:
+            return None, None
+        if plan.is_list:
+            return plan, (key.bindparams[plan.places[0]].key, values[0])
+        return plan, values[0] if len(values) == 1 else tuple(values)
+
+    def _quick_plan(self, statement: Any) -> tuple[ReadPlan, Any] | None:
+        """The plan of select(...).where(column == value), known by the objects it is made of.
+
+        Computing a cache key takes about 15 us; a statement that has nothing but columns, one
+        comparison and options needs none.
+        """
+        parts = statement.__dict__
+        if not parts.keys() <= SIMPLE:
+            return None
+        criteria = parts.get("_where_criteria", ())
+        if len(criteria) != 1 or type(criteria[0]) is not BinaryExpression:
+            return None
+        left, right = criteria[0].left, criteria[0].right
+        if type(right) is not BindParameter or right.callable is not None:
+            return None
+        columns = parts["_raw_columns"]
+        key = (id(left), id(criteria[0].operator), *map(id, columns))
+        quick = self._quick_plans.get(key)
+        if quick is None:
+            found = statement._generate_cache_key()
+            plan = found and plan_read(
+                statement, found.bindparams, lambda table: self._guards_of(table, None)
+            )
+            if not plan or plan.places != (0,):
+                return None
+            if len(self._quick_plans) >= PLANS_KEPT:
+                self._quick_plans.clear()
+            # The objects are kept with the plan, so that no other can ever have their ids.
+            quick = self._quick_plans[key] = QuickPlan(plan, right.type, [left, *columns])
+        if right.type is not quick.type or right.expanding is not quick.plan.is_list:
+            return None
+        return quick.plan, (right.key, right.value) if quick.plan.is_list else right.value
+
+    def _may_answer(self, session: Session) -> bool:
+        """Whether the isolation level allows a read to be skipped."""
+        standing: Standing | None = session.info.get(STANDING)
+        bind: Any = session.bind
+        if bind is None:
+            try:
+                bind = session.get_bind()
+            except UnboundExecutionError:  # several binds, by mapper
+                bind = standing.connections[0] if standing is not None else None
+            if bind is None:
+                return False
+        connections = [] if standing is None else standing.connections
+        if isinstance(bind, Connection):
+            connections = [*connections, bind]
+        level = _level_of(bind) if standing is None else standing.level
+        is_sent = False
+        for connection in connections:
+            if not connection.closed and not connection.invalidated:
+                level = connection.info.get(LEVEL, level)
+                is_sent = is_sent or SENT in connection.info
+        is_sqlite = bind.dialect.name == "sqlite"
+        if not level or "UNCOMMITTED" in level or (level == "SERIALIZABLE" and not is_sqlite):
+            return False
+        if self.policy == "auto" and (level == "REPEATABLE READ" or is_sqlite):
+            return is_sent
+        return True
+
+    def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
+        mapper = inspect(entity, raiseerr=False)
+        if mapper is None or not hasattr(mapper, "primary_key"):
+            return None
+        key = tuple(mapper.primary_key)
+        for guard in self._guards_of(key[0].table, None):
+            if tuple(column.name for column in guard.declared.columns) == tuple(
+                column.name for column in key
+            ) and all(column.table is key[0].table for column in key):
+                guard.identity_class = mapper._identity_class
+                return guard
+        return None
+
+    def _compare(self, state: ORMExecuteState) -> Result[Any] | None:
+        """Sends the query all the same; a row for an absent key is a false negative."""
+        asked = self._ask(state.session, state.statement, state.parameters, state.execution_options)
+        if asked is None or asked[0].is_list:
+            return None
+        plan, value, pending = asked
+        if plan.guard.ask(value, pending) is not Answer.ABSENT:
+            return None
+        frozen = state.invoke_statement().freeze()
+        if frozen.data:
+            self._disagrees(plan.guard, value, state.session)
+        return frozen()
+
+    def _disagrees(self, guard: ActiveGuard, value: Any, session: Session) -> None:
+        """A row that was committed in between is no false negative: then the key is known now."""
+        if guard.ask(value, self.pending_of(session)) is Answer.ABSENT:
+            guard.metrics.disagreements += 1
+            guard.fence("shadow: the database has a row whose key the filter does not know")
+            log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
+
+
+def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) -> list[Any] | None:
+    """The values of the key's binds; None if the parameters may replace them in another way."""
+    if not parameters:
+        return [binds[place].effective_value for place in plan.places]
+    if not isinstance(parameters, dict) or not parameters.keys() <= {bind.key for bind in binds}:
+        return None
+    return [
+        parameters.get(bind.key, bind.effective_value)
+        for bind in (binds[place] for place in plan.places)
+    ]
+
+
+def _is_clean(session: Session) -> bool:
+    """Whether an autoflush would send nothing."""
+    return not (session._new or session._deleted or session.identity_map.check_modified())
+
+
+def _level_of(bind: Any) -> str:
+    """The isolation level of a connection, or of an engine's: "" while it has had none."""
+    dialect = bind.dialect
+    return str(
+        bind.get_execution_options().get("isolation_level")
+        or getattr(dialect, "_on_connect_isolation_level", None)
+        or getattr(dialect, "default_isolation_level", None)
+        or ""
+    )
