@@ -116,14 +116,13 @@ class ActiveGuard:
             if key not in self.filter:
                 self.metrics.absent += 1
                 return Answer.ABSENT
-            state = self.filter.state
+            if self.filter.was_sound:
+                self.metrics.maybe += 1
+                return Answer.MAYBE
+            return self._unknown(str(self.filter.state))
         except BloomStoreError as error:
             self.reopen()
             return self._unknown(str(error))
-        if not state.is_sound:
-            return self._unknown(str(state))
-        self.metrics.maybe += 1
-        return Answer.MAYBE
 
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""

@@ -68,7 +68,7 @@ class BloomPlugin:
         self._capture = Capture(
             f"bloomstore/{id(self)}", self._guards_of, self._all_guards, self._flight
         )
-        self._asker = Asker(policy, self._guards_of, self._capture.pending)
+        self._asker = Asker(policy, self._guards_of, self._capture.pending, self._capture.key)
         for declared in () if metadata is None else declared_in(metadata):
             self._activate(ActiveGuard(store, declared))
         if metadata is not None:
