@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("bloomstore.sql")
 
 NOT_BUILT = "not built yet"
+DELETES_NOTED = 1000  # rows: a note is a durable commit
 NOT_SEEN = "its database has not been seen yet"
 
 
@@ -229,10 +230,26 @@ class ActiveGuard:
             self.reopen()
             act(self.filter)
 
+    def count_deleted(self, count: int) -> None:
+        """Deleted rows leave their keys behind; how many is written down now and then."""
+        self.metrics.deleted += count
+        if self.metrics.deleted >= DELETES_NOTED:
+            self.note_deleted()
+
+    def note_deleted(self) -> None:
+        """Adds what this process has counted to the note, which outlives it."""
+        count, self.metrics.deleted = self.metrics.deleted, 0
+        note = self.note()
+        if count and note.form:
+            note.deleted += count
+            self.write_note(note)
+
     def stats(self) -> dict[str, Any]:
         """What it answered in this process, and what is known of its filter."""
         metrics = self.metrics
         note = self.note()
+        keys = self.filter.stats().keys
+        deleted = note.deleted + metrics.deleted
         return {
             "state": self.why_unknown() or "valid",
             "absent": metrics.absent,
@@ -246,8 +263,9 @@ class ActiveGuard:
             "seconds_saved": metrics.seconds_saved,
             "disagreements": metrics.disagreements,
             "rows_when_built": note.rows,
-            "deleted_since": note.deleted + metrics.deleted,
-            "keys": self.filter.stats().keys,
+            "deleted_since": deleted,
+            "keys": keys,
+            "stale": deleted / keys if keys else 0.0,  # the part of the keys that is only ballast
         }
 
     # Trust -------------------------------------------------------------------------

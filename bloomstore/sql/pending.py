@@ -77,7 +77,7 @@ class Pending:
                 for guard, keys in known:
                     guard.add(keys)
         for guard, count in self.deleted.items():
-            guard.metrics.deleted += count
+            guard.count_deleted(count)
         self.clear()
 
     def clear(self) -> None:

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
-from bloomstore.errors import SpecError
+from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.sql.active import ActiveGuard, Live
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
@@ -93,6 +93,9 @@ class BloomPlugin:
         """Takes every listener away; nothing of the plugin is left behind."""
         for undo in reversed(self._undo):
             undo()
+        with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
+            for guard in self._all_guards():
+                guard.note_deleted()
         self._undo.clear()
         self._engines.clear()
 

@@ -153,6 +153,10 @@ def test_deletes_are_counted(begun: BloomPlugin, engine, sessions) -> None:
     with sessions.begin() as session:
         session.execute(sa.delete(User))
     assert begun.stats()["users.email"]["deleted_since"] == 2
+    begun.unlisten()
+    begun.listen(engine)
+    stats = begun.stats()["users.email"]
+    assert (stats["deleted_since"], stats["keys"], stats["stale"]) == (2, 2, 1.0)
 
 
 def test_a_translated_schema_is_followed(begun: BloomPlugin, engine, kind: str) -> None:
