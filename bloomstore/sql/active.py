@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Uuid
+from sqlalchemy import Column, Uuid
 from sqlalchemy.engine import Dialect
 
 from bloomstore import BloomStoreError, Filter, Store
@@ -181,7 +181,7 @@ class ActiveGuard:
         """The key of the row that these values make; None if it has none. Raises Unclear."""
         for value, column in zip(values, self.declared.columns, strict=True):
             if value is None:
-                if column.primary_key or not column.nullable:
+                if column.primary_key or not column.nullable or self._has_default(column):
                     raise Unclear(f"NULL for {column.name}, which the database may fill in")
                 return None
         key = self.key_of(values[0] if len(values) == 1 else tuple(values))
@@ -191,6 +191,10 @@ class ActiveGuard:
             if part in canonical.replaced:
                 raise Unclear(f"the database stores {part!r} as something else")
         return key
+
+    def _has_default(self, column: Column[Any]) -> bool:
+        found = None if self._live is None else self._live.table.columns.get(column.name.lower())
+        return found is None or found.has_default
 
     def sent(self, value: object) -> object:
         """What the driver is sent for this value. Raises Unclear."""

@@ -86,10 +86,12 @@ class Asker:
         guards_of: Callable[[Table, Connection | None], list[ActiveGuard]],
         pending_of_connection: Callable[[Connection], Pending | None],
         pending_key: str,
+        listens_to: Callable[[Any], bool],
     ) -> None:
         self.policy = policy
         self._guards_of = guards_of
         self._pending_key = pending_key
+        self._listens_to = listens_to
         self._pending_of_connection = pending_of_connection
         self._plans: dict[Any, ReadPlan | None] = {}
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
@@ -107,7 +109,7 @@ class Asker:
         """Remembers the connections of the session's transaction."""
         standing = session.info.get(STANDING)
         if standing is None:
-            standing = session.info[STANDING] = Standing(_allows_skipping(connection))
+            standing = session.info[STANDING] = Standing(self._is_usable(connection))
         connection.info.pop(SENT, None)
         if not _has_snapshots(connection):
             connection.info[SENT] = True  # it does not matter there
@@ -337,7 +339,11 @@ class Asker:
             return False
         if isinstance(bind, Connection) and LEVEL in bind.info:
             return False
-        return _allows_skipping(bind) and (self.policy != "auto" or not _has_snapshots(bind))
+        return self._is_usable(bind) and (self.policy != "auto" or not _has_snapshots(bind))
+
+    def _is_usable(self, bind: Any) -> bool:
+        """Whether answers hold for this engine or connection: it is one whose writes are seen."""
+        return self._listens_to(bind) and _allows_skipping(bind)
 
     def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
         mapper = inspect(entity, raiseerr=False)
@@ -391,7 +397,9 @@ def _is_clean(session: Session) -> bool:
 
 
 def _allows_skipping(bind: Any) -> bool:
-    """Whether a read that is not sent takes no lock that others rely on."""
+    """Whether a read that is not sent takes no lock, and would have read the guarded table."""
+    if "schema_translate_map" in bind.get_execution_options():
+        return False
     level = _level_of(bind)
     if level == "SERIALIZABLE":  # SQLite's only level has this name, and its reads lock nothing
         return bool(bind.dialect.name == "sqlite")

@@ -68,7 +68,13 @@ class BloomPlugin:
         self._capture = Capture(
             f"bloomstore/{id(self)}", self._guards_of, self._all_guards, self._flight
         )
-        self._asker = Asker(policy, self._guards_of, self._capture.pending, self._capture.key)
+        self._asker = Asker(
+            policy,
+            self._guards_of,
+            self._capture.pending,
+            self._capture.key,
+            self._listens_to,
+        )
         for declared in () if metadata is None else declared_in(metadata):
             self._activate(ActiveGuard(store, declared))
         if metadata is not None:
@@ -119,6 +125,10 @@ class BloomPlugin:
         self._engines.append(engine)
         if target is engine:
             self._meet_again()
+
+    def _listens_to(self, bind: Any) -> bool:
+        """Whether an engine or connection is one of ours; engines with options share a dialect."""
+        return any(bind.dialect is engine.dialect for engine in self._engines)
 
     def _listen_to_sessions(self, target: Any) -> None:
         if isinstance(target, async_sessionmaker):

@@ -17,6 +17,7 @@ _READS = frozenset(
 )
 _WRITES = frozenset("INSERT UPDATE MERGE REPLACE COPY LOAD CALL DO EXEC EXECUTE INTO".split())
 _ANYTHING = frozenset("CALL DO EXEC EXECUTE COPY LOAD IMPORT ATTACH".split())
+_SETTINGS = ("SERIALIZABLE", "UNCOMMITTED", "SEARCH_PATH", "USE", "SQL_MODE")
 # After these the transaction goes on, in every database; DDL commits in some.
 _STAYS = frozenset(
     """SELECT INSERT UPDATE DELETE REPLACE MERGE WITH VALUES SAVEPOINT RELEASE PRAGMA SHOW EXPLAIN
@@ -44,8 +45,8 @@ class Text:
             writes = frozenset() if locks else writes
         is_index = first == "CREATE" and "INDEX" in words[1:3]
         self._words = found
-        # Whatever else it says: a text that names a level that locks is taken to have set it.
-        self.level = next((word for word in ("SERIALIZABLE", "UNCOMMITTED") if word in found), "")
+        # Whatever else it says: text with one of these words may have set what reads rely on.
+        self.level = next((word for word in _SETTINGS if word in found), "")
         self.may_write = bool(words) and (bool(writes) or not (first in _READS or is_index))
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
         self.writes_anything = self.may_write and bool(found & _ANYTHING)

@@ -142,7 +142,7 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
         return Binds((column.key,))
     if column.primary_key:
         return Server(column, list(column.table.primary_key.columns).index(column))
-    if column.server_default is not None or column.identity is not None:
+    if column.server_default is not None or column.default is not None:
         return Server(column, None)
     return NULL
 

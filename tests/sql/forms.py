@@ -204,6 +204,17 @@ def server_default_that_is_not_the_key(session: Session) -> None:
 
 
 @form(knows=False)
+def a_default_that_only_the_database_has(session: Session) -> None:
+    bare = sa.Table(
+        "tickets",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("code", sa.String(60)),
+    )
+    session.connection().execute(insert(bare).values(id=56))
+
+
+@form(knows=False)
 def server_default_in_core(session: Session) -> None:
     session.connection().execute(insert(Ticket.__table__).values(id=55))
 

@@ -205,6 +205,40 @@ def test_serializable_reads_are_never_skipped(filled: BloomPlugin, engine, sent,
         assert sent() == (0 if kind == "sqlite" else 1)
 
 
+def test_a_session_of_another_engine_or_schema_is_not_answered(
+    filled: BloomPlugin, engine, sent
+) -> None:
+    query = select(User).where(User.email == "zz@x").options(Guarded())
+    stranger = sa.create_engine(engine.url)
+    translated = engine.execution_options(schema_translate_map={"no": "matter"})
+    for bind, count in ((stranger, 0), (translated, 1), (engine, 0)):
+        sessions = sessionmaker(bind, class_=GuardedSession)
+        filled.listen(sessions)
+        with sessions() as session:
+            sent()
+            assert session.scalars(query).all() == []
+            assert session.get(User, 10**6) is None
+            assert sent() == 2 * count
+            assert session.in_transaction() is (bind is not engine)
+    stranger.dispose()
+
+
+def test_text_that_changes_the_level_is_respected(filled: BloomPlugin, engine, sent, kind) -> None:
+    if kind != "postgresql":
+        pytest.skip("tested on PostgreSQL")
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    filled.listen(sessions)
+    with sessions() as session:
+        session.execute(sa.text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+        sent()
+        assert session.get(User, 10**6) is None
+        assert sent() == 1
+        session.rollback()
+        session.close()
+        assert session.get(User, 10**6) is None
+        assert sent() == 0
+
+
 def test_auto_answers_without_being_asked(store, engine, sessions, sent, kind) -> None:
     from .models import Base
 

@@ -33,6 +33,7 @@ class ColumnFacts:
     collation: str = ""
     canon: Canon | None = None
     doubt: str = ""
+    has_default: bool = False  # the database may fill it in, whatever the application declares
 
 
 @dataclass(frozen=True, slots=True)

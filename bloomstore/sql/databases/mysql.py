@@ -7,6 +7,7 @@ silently, so a connection that is not strict is in doubt.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from sqlalchemy.engine import Connection
 
@@ -63,10 +64,11 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     for row in rows(
         cursor,
         "SELECT column_name, data_type, column_type, collation_name, character_maximum_length,"
-        " numeric_scale, datetime_precision, extra"
+        " numeric_scale, datetime_precision, extra, column_default"
         f" FROM information_schema.columns WHERE {of_table}",
     ):
-        columns[row[0].lower()] = _column(*row[1:])
+        has_default = row[8] not in (None, "NULL")
+        columns[row[0].lower()] = replace(_column(*row[1:8]), has_default=has_default)
     triggers = rows(
         cursor,
         "SELECT trigger_name FROM information_schema.triggers"

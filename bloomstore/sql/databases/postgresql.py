@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from sqlalchemy.engine import Connection
 
@@ -34,7 +35,7 @@ _PLAIN: dict[str, Canon] = {
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype::text, a.atttypmod,
        coalesce(c.collname, ''), coalesce(c.collisdeterministic, true), a.attgenerated::text,
-       a.attnum
+       a.attnum, a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
      LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
@@ -88,13 +89,9 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         return TableFacts(version, doubt="not a plain table: writes may reach it unseen")
     numbers = {}
     columns = {}
-    for name, shown, type_name, kind, modifier, collation, is_exactly, generated, place in rows(
-        cursor, _COLUMNS.format(oid=int(oid))
-    ):
+    for name, *row, place, has_default in rows(cursor, _COLUMNS.format(oid=int(oid))):
         numbers[place] = name.lower()
-        columns[name.lower()] = _column(
-            shown, type_name, kind, modifier, collation, is_exactly, generated
-        )
+        columns[name.lower()] = replace(_column(*row), has_default=has_default)
     triggers = rows(cursor, _TRIGGERS.format(oid=int(oid)))
     hazards = {
         numbers[place]: "a foreign key changes it: ON UPDATE CASCADE or SET DEFAULT"

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
@@ -52,18 +53,19 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     version = ".".join(sqlite3.sqlite_version.split(".")[:2])
     prefix = "" if schema is None else _identifier(schema) + "."
     catalog = f"{prefix}sqlite_master"
-    found = rows(
+    tables = rows(
         cursor,
         f"SELECT sql FROM {catalog} WHERE type = 'table' AND lower(name) = lower({quoted(table)})",
     )
-    if not found or not found[0][0]:
+    if not tables or not tables[0][0]:
         return TableFacts(version, doubt=f"there is no table {table!r}")
-    definitions = column_definitions(found[0][0])
+    definitions = column_definitions(tables[0][0])
     columns = {}
-    for _, name, declared, _, _, _, hidden in rows(
+    for _, name, declared, _, default, _, hidden in rows(
         cursor, f"PRAGMA {prefix}table_xinfo({quoted(table)})"
     ):
-        columns[name.lower()] = _column(declared or "", definitions.get(name.lower()), hidden)
+        found = _column(declared or "", definitions.get(name.lower()), hidden)
+        columns[name.lower()] = replace(found, has_default=default is not None)
     triggers = rows(
         cursor,
         f"SELECT name FROM {catalog} WHERE type = 'trigger'"
