@@ -13,6 +13,7 @@ handle and looks at the note again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -89,8 +90,9 @@ class ActiveGuard:
         self.canon: Canon | None = None
         self.canons: tuple[Canon, ...] = ()  # of each column
         self.own: type | None = None  # values of this type are sent and kept as they are
-        self.identity_class: type | None = None  # of the mapped class whose primary key it guards
+        self.mapper: Any = None  # of the class whose primary key it guards
         self._live: Live | None = None
+        self._lives: dict[int, Live] = {}  # the last of each engine
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
         self.filter = self._open()
 
@@ -177,20 +179,36 @@ class ActiveGuard:
             raise Unclear(self.doubt)
         return self.canon.of(self.sent(value))
 
-    def key_to_store(self, values: list[object]) -> Key | None:
-        """The key of the row that these values make; None if it has none. Raises Unclear."""
-        for value, column in zip(values, self.declared.columns, strict=True):
-            if value is None:
+    def key_to_store(self, values: list[object], types: list[Any]) -> Key | None:
+        """The key of the row that these values make; None if it has none. Raises Unclear.
+
+        Each value is sent as its own type says, or as the declared one where that is None.
+        """
+        if self.canon is None:
+            raise Unclear(self.doubt)
+        parts: list[Key] = []
+        for place, column in enumerate(self.declared.columns):
+            sent = self._processed(values[place], types[place], place)
+            if sent is None:
                 if column.primary_key or not column.nullable or self._has_default(column):
                     raise Unclear(f"NULL for {column.name}, which the database may fill in")
                 return None
-        key = self.key_of(values[0] if len(values) == 1 else tuple(values))
-        for part, canonical in zip(
-            key if isinstance(key, tuple) else (key,), self.canons, strict=True
-        ):
-            if part in canonical.replaced:
+            part = self.canons[place].of(sent)
+            if part in self.canons[place].replaced:
                 raise Unclear(f"the database stores {part!r} as something else")
-        return key
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _processed(self, value: object, type_: Any, place: int) -> object:
+        processor = self._processors[place]
+        if type_ is not None and type_ is not self.declared.columns[place].type:
+            assert self._live is not None
+            dialect = self._live.dialect
+            processor = type_.dialect_impl(dialect).bind_processor(dialect)
+        try:
+            return value if processor is None else processor(value)
+        except Exception as error:  # noqa: BLE001  processors are user code and raise anything
+            raise Unclear(f"the value cannot be sent: {error}") from None
 
     def _has_default(self, column: Column[Any]) -> bool:
         found = None if self._live is None else self._live.table.columns.get(column.name.lower())
@@ -217,6 +235,9 @@ class ActiveGuard:
 
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""
+        if self.doubt and self._still_doubts() and self.doubt != NOT_BUILT:
+            self.fence(f"written in doubt: {self.doubt}")
+            return
         try:
             if len(keys) == 1:
                 (key,) = keys
@@ -277,13 +298,16 @@ class ActiveGuard:
     def meet(self, live: Live) -> None:
         """Compares the live database with what the filter was built from."""
         self._live = live
+        self._lives[id(live.dialect)] = live
         self._processors = tuple(
             column.type.dialect_impl(live.dialect).bind_processor(live.dialect)
             for column in self.declared.columns
         )
         self.canon = None
         self.own = None
-        doubt = self._doubt_of_table(live)
+        doubt = next(filter(None, map(self._doubt_of_table, self._lives.values())), "")
+        if not doubt and any(each.identity != live.identity for each in self._lives.values()):
+            doubt = "the plugin listens to engines of several databases"
         if not doubt:
             parts = tuple(self._canon_of(column.name.lower()) for column in self.declared.columns)
             self.canons = parts
@@ -292,7 +316,8 @@ class ActiveGuard:
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()
         if doubt and self.note().form and self.filter.state.is_sound:
-            self.fence(doubt)
+            with contextlib.suppress(StoreReadOnly):
+                self.fence(doubt)
 
     def form(self) -> dict[str, Any]:
         """What the keys of the filter depend on."""
@@ -312,8 +337,9 @@ class ActiveGuard:
     def note(self) -> Note:
         """What the filter was built with; an empty form if it never was."""
         found = self.store.notes.get(f"guard/{self.name}")
-        if found is not None:
-            return Note.unpack(found)
+        return self._fresh_note() if found is None else Note.unpack(found)
+
+    def _fresh_note(self) -> Note:
         table = self.declared.table
         return Note(table.name, table.schema, [column.name for column in self.declared.columns])
 
@@ -360,6 +386,13 @@ class ActiveGuard:
         note = self.note()
         if not note.form:
             return NOT_BUILT
+        declared = self._fresh_note()
+        if (note.table, note.schema, note.columns) != (
+            declared.table,
+            declared.schema,
+            declared.columns,
+        ):
+            return f"the filter {self.name!r} was built for {note.table} {note.columns}"
         if note.store != self.store.incarnation:
             return "the store is a restored copy"
         for name, value in self._live.identity.items():
@@ -369,7 +402,8 @@ class ActiveGuard:
         if note.form != self.form():
             doubt = f"the column is {self.form()}, was {note.form} when it was built"
             if self.filter.state.is_sound:
-                self.fence(doubt)
+                with contextlib.suppress(StoreReadOnly):
+                    self.fence(doubt)
             return doubt
         return ""
 

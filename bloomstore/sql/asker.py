@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.pending import LEVEL, Pending
+from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
 
 log = logging.getLogger("bloomstore.sql")
@@ -69,12 +69,13 @@ class QuickPlan:
 class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
-    __slots__ = ("connections", "infos", "may_skip")
+    __slots__ = ("connection", "has_snapshots", "info", "may_skip")
 
-    def __init__(self, may_skip: bool) -> None:
-        self.may_skip = may_skip  # as far as the isolation level goes
-        self.connections: list[Connection] = []  # of its transaction
-        self.infos: list[dict[Any, Any]] = []  # `info` of each: reading it there is slow
+    def __init__(self, connection: Connection, may_skip: bool) -> None:
+        self.connection = connection
+        self.info = connection.info  # reading it from the connection is slow
+        self.may_skip = may_skip  # as far as its engine and its isolation level go
+        self.has_snapshots = _has_snapshots(connection)
 
 
 class Asker:
@@ -83,14 +84,12 @@ class Asker:
     def __init__(
         self,
         policy: str,
-        guards_of: Callable[[Table, Connection | None], list[ActiveGuard]],
+        guards_of: Callable[[Table], list[ActiveGuard]],
         pending_of_connection: Callable[[Connection], Pending | None],
-        pending_key: str,
         listens_to: Callable[[Any], bool],
     ) -> None:
         self.policy = policy
         self._guards_of = guards_of
-        self._pending_key = pending_key
         self._listens_to = listens_to
         self._pending_of_connection = pending_of_connection
         self._plans: dict[Any, ReadPlan | None] = {}
@@ -106,15 +105,13 @@ class Asker:
     # Session events ----------------------------------------------------------------
 
     def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
-        """Remembers the connections of the session's transaction."""
+        """Remembers the connection of the session's transaction."""
+        connection.info.pop(SENT, None)
         standing = session.info.get(STANDING)
         if standing is None:
-            standing = session.info[STANDING] = Standing(self._is_usable(connection))
-        connection.info.pop(SENT, None)
-        if not _has_snapshots(connection):
-            connection.info[SENT] = True  # it does not matter there
-        standing.connections.append(connection)
-        standing.infos.append(connection.info)
+            session.info[STANDING] = Standing(connection, self._is_usable(connection))
+        elif standing.connection is not connection:
+            standing.may_skip = False  # several databases in one transaction
 
     def after_transaction_end(self, session: Session, transaction: Any) -> None:
         """Forgets them with the outermost transaction."""
@@ -136,6 +133,8 @@ class Asker:
             return None
         if self.policy == "explicit" and not is_guarded(statement):
             return None
+        if state.bind_arguments.keys() - {"mapper", "clause"}:
+            return None  # the caller says where to ask
         if self.policy == "shadow":
             return self._compare(state)
         found = self.answer(state.session, statement, parameters, state.execution_options)
@@ -175,7 +174,8 @@ class Asker:
         if BYPASS in session.info or "schema_translate_map" in options:
             return None
         plan, value = self._plan(statement, parameters)
-        if plan is None or not self._may_answer(session):
+        mapper = statement._propagate_attrs.get("plugin_subject")
+        if plan is None or not self._may_answer(session, mapper):
             return None
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
@@ -187,6 +187,8 @@ class Asker:
         mapper = None if entity is None else inspect(entity, raiseerr=False)
         if mapper is None or statement._returning or statement.select is not None or not rows:
             return None
+        if len(mapper.tables) > 1:
+            return None
         wanted = [
             column
             for column in mapper.primary_key
@@ -194,7 +196,7 @@ class Asker:
             and column.default is None
             and any(
                 column.name in [each.name for each in guard.declared.columns]
-                for guard in self._guards_of(column.table, None)
+                for guard in self._guards_of(column.table)
             )
         ]
         if not wanted or not session.get_bind(mapper).dialect.insert_executemany_returning:
@@ -214,16 +216,25 @@ class Asker:
 
         The filter is asked first: a hit then costs no more than that.
         """
+        if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
+            return False  # another spelling of one value
         return (
             guard.is_absent(ident, self.pending_of(session))
             and BYPASS not in session.info
             and _is_clean(session)
             and not self._is_known(session, guard, ident)
-            and self._may_answer(session)
+            and self._may_answer(session, guard.mapper)
         )
 
     def get_and_count(
-        self, guard: ActiveGuard, ident: Any, session: Session, get: Any, entity: Any
+        self,
+        guard: ActiveGuard,
+        ident: Any,
+        session: Session,
+        get: Any,
+        entity: Any,
+        *,
+        was_maybe: bool,
     ) -> Any:
         """Sends the query of a get, and counts whether the guard was right to let it through."""
         metrics = guard.metrics
@@ -239,34 +250,28 @@ class Asker:
             found = get(entity, ident)
             metrics.asked += 1
             metrics.asked_seconds += time.perf_counter() - began
-        if found is None:
-            metrics.false_positives += 1
-        else:
+        if found is not None:
             metrics.true_positives += 1
+        elif was_maybe:
+            metrics.false_positives += 1
         return found
 
     def pending_of(self, session: Session) -> Pending | None:
         """What the session's own transaction has written."""
         standing: Standing | None = session.info.get(STANDING)
         if standing is not None:
-            key = self._pending_key
-            for info in standing.infos:
-                if key in info:
-                    return self._pending_of_connections(standing.connections)
-        elif isinstance(session.bind, Connection):
+            return self._pending_of_connection(standing.connection)
+        if isinstance(session.bind, Connection):
             return self._pending_of_connection(session.bind)
-        return None
-
-    def _pending_of_connections(self, connections: list[Connection]) -> Pending | None:
-        for connection in connections:
-            found = self._pending_of_connection(connection)
-            if found is not None:
-                return found
         return None
 
     def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
         """Whether the session has an object of this identity, whatever the database has."""
-        identity: Any = (guard.identity_class, ident if type(ident) is tuple else (ident,), None)
+        identity: Any = (
+            guard.mapper._identity_class,
+            ident if type(ident) is tuple else (ident,),
+            None,
+        )
         return identity in session.identity_map
 
     def _plan(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
@@ -281,7 +286,7 @@ class Asker:
         except KeyError:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
-            plan = plan_read(statement, key.bindparams, lambda table: self._guards_of(table, None))
+            plan = plan_read(statement, key.bindparams, self._guards_of)
             self._plans[key.key] = plan
         values = None if plan is None else _values(plan, key.bindparams, parameters)
         if plan is None or values is None:
@@ -310,9 +315,7 @@ class Asker:
         quick = self._quick_plans.get(key)
         if quick is None:
             found = statement._generate_cache_key()
-            plan = found and plan_read(
-                statement, found.bindparams, lambda table: self._guards_of(table, None)
-            )
+            plan = found and plan_read(statement, found.bindparams, self._guards_of)
             if not plan or plan.places != (0,):
                 return None
             if len(self._quick_plans) >= PLANS_KEPT:
@@ -323,23 +326,22 @@ class Asker:
             return None
         return quick.plan, (right.key, right.value) if quick.plan.is_list else right.value
 
-    def _may_answer(self, session: Session) -> bool:
-        """Whether the isolation level allows a read to be skipped."""
-        standing: Standing | None = session.info.get(STANDING)
-        if standing is not None and standing.may_skip:
-            for info in standing.infos:
-                if LEVEL in info or (self.policy == "auto" and SENT not in info):
-                    return False
-            return self.policy != "auto" or bool(standing.infos)
-        if standing is not None:
-            return False
+    def _may_answer(self, session: Session, mapper: Any) -> bool:
+        """Whether the session would ask a database whose guards these are, at a usual level."""
         try:
-            bind: Any = session.bind or session.get_bind()
-        except UnboundExecutionError:  # several binds, and no transaction yet that says which
+            bind: Any = session.get_bind(mapper)
+        except UnboundExecutionError:
             return False
-        if isinstance(bind, Connection) and LEVEL in bind.info:
+        standing: Standing | None = session.info.get(STANDING)
+        if standing is None:
+            if isinstance(bind, Connection) and CHANGED in bind.info:
+                return False
+            return self._is_usable(bind) and (self.policy != "auto" or not _has_snapshots(bind))
+        if not standing.may_skip or CHANGED in standing.info:
             return False
-        return self._is_usable(bind) and (self.policy != "auto" or not _has_snapshots(bind))
+        if bind is not standing.connection and bind.engine is not standing.connection.engine:
+            return False
+        return self.policy != "auto" or not standing.has_snapshots or SENT in standing.info
 
     def _is_usable(self, bind: Any) -> bool:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""
@@ -349,12 +351,14 @@ class Asker:
         mapper = inspect(entity, raiseerr=False)
         if mapper is None or not hasattr(mapper, "primary_key"):
             return None
+        if mapper.concrete or mapper.with_polymorphic is not None:
+            return None
         key = tuple(mapper.primary_key)
-        for guard in self._guards_of(key[0].table, None):
+        for guard in self._guards_of(key[0].table):
             if tuple(column.name for column in guard.declared.columns) == tuple(
                 column.name for column in key
             ) and all(column.table is key[0].table for column in key):
-                guard.identity_class = mapper._identity_class
+                guard.mapper = mapper
                 return guard
         return None
 

@@ -72,7 +72,8 @@ def build_guard(
             f"guard {guard.name}: what was open has not ended after {patience:g} s: {error}"
         ) from None
     form = guard.form()
-    with engine.connect() as connection:
+    level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
+    with engine.connect().execution_options(isolation_level=level) as connection:
         database.begin_snapshot(connection)
         rows, keys = _scan(guard, connection, progress)
     if guard.form() != form:

@@ -63,6 +63,7 @@ _NUMBER = re.compile(
 )
 _EXACT = Context(prec=2000, Emax=999_999, Emin=-999_999)
 EXACT_DIGITS = 15  # decimal digits that every double keeps, whoever converts it
+MAX_POWER = 60  # MariaDB clips literals beyond 65 digits
 EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
 
 
@@ -91,6 +92,8 @@ def boolean(value: object) -> Key:
 
 def double(value: object) -> Key:
     """A column of doubles: the nearest double of either side."""
+    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > MAX_POWER:
+        raise Unclear("more digits than every server reads")
     if isinstance(value, (int, float, Decimal)):
         try:
             nearest = float(value)
@@ -149,7 +152,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 def text(value: object) -> Key:
     """Equality of code points."""
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # of an Enum that is a str, too: not its name
     raise _refuse(value, "a text column")
 
 
@@ -161,7 +164,7 @@ def text_cut(length: int) -> Form:
             raise _refuse(value, "a text column")
         if len(value) > length and not value[length:].strip(" "):
             return value[:length]
-        return str(value)
+        return str.__str__(value)
 
     return of
 
@@ -267,7 +270,7 @@ def sqlite(affinity: str, fold: Callable[[str], str] | None) -> Form:
             raise _refuse(value, "an SQLite column")
         if is_numeric and (number := _number(value)) is not None:
             return float(number) if affinity == "REAL" else number
-        return fold(value) if fold else str(value)
+        return fold(value) if fold else str.__str__(value)
 
     return of
 

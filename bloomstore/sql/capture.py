@@ -4,8 +4,8 @@ Everything that is sent passes the dialect's own events once: unit of work, bulk
 
     do_execute, ...         keys among the parameters; those that the server makes are read from
                             the result before they are needed, at the latest in the durable step
-    commit, prepare_twophase   the durable step, right before the database's own
-    handle_error, reset     forgets what failed, and what a returned connection has left
+    do_commit, do_prepare_twophase   the durable step, right before the database's own
+    handle_error            forgets what failed
 
 Invariants
   1. A row becomes visible to others only after its key is durable in every chain of the filter, or
@@ -15,9 +15,9 @@ Invariants
      that waits for open transactions has read its rows when it lowers the fence.
   3. Savepoints do not matter: keys of a rolled back one are spare keys.
 
-Commit is listened to on connections that have written, not on the engine: an engine with listeners
-makes each of its SELECTs 4 to 7 % slower (SQLite, 200 us), the dialect's events do not. One such
-listener costs a writing transaction 40 us.
+The last two are no events but methods of the dialect, which are wrapped: they are the last point
+before the driver, after every listener that may still write, and reads pay nothing for them. An
+engine with a commit listener makes each of its SELECTs 4 to 7 % slower (SQLite, 200 us).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlalchemy import Insert, Table, event
-from sqlalchemy.engine import Connection, Engine, TwoPhaseTransaction
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.flight import Flight
-from bloomstore.sql.pending import LEVEL, Pending
+from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.text import Text
 from bloomstore.sql.writes import NOTHING, READS, Server, WritePlan, plan_writes
 
@@ -48,12 +48,10 @@ class Capture:
 
     def __init__(
         self,
-        key: str,
-        guards_of: Callable[[Table, Any], list[ActiveGuard]],
+        guards_of: Callable[[Table, dict[Any, Any]], list[ActiveGuard]],
         all_guards: Callable[[], Iterator[ActiveGuard]],
         flight: Flight,
     ) -> None:
-        self.key = key
         self._guards_of = guards_of
         self._all_guards = all_guards
         self._flight = flight
@@ -65,24 +63,33 @@ class Capture:
             "do_executemany": self.do_execute,
             "do_execute_no_params": self.do_execute_no_params,
             "handle_error": self.handle_error,
-            "reset": self.reset,
         }
+        # By what the pool has lent: it is gone when the connection returns.
+        self._pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
+        self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
+        self._wraps: dict[Engine, list[Wrap]] = {}
 
     def listen(self, engine: Engine) -> None:
         """From now on every write of this engine is seen."""
         for name, listener in self._listeners.items():
-            event.listen(engine, name, listener)
+            event.listen(engine, name, listener, insert=True)  # before one that may end the chain
+        self._wraps[engine] = [
+            Wrap(engine.dialect, "do_commit", self.do_commit),
+            Wrap(engine.dialect, "do_prepare_twophase", self.do_prepare_twophase),
+        ]
 
     def unlisten(self, engine: Engine) -> None:
-        """Takes every listener away; a transaction that has written still ends as it must."""
+        """Takes every listener away."""
         for name, listener in self._listeners.items():
             event.remove(engine, name, listener)
+        for wrap in self._wraps.pop(engine):
+            wrap.undo()
 
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
-        if connection.closed or connection.invalidated:
+        if not self._pendings or connection.closed or connection.invalidated:
             return None
-        found: Pending | None = connection.info.get(self.key)
+        found = self._pendings.get(connection.connection)
         if found is None or found.transaction() is not connection.get_transaction():
             return None
         found.resolve()
@@ -105,25 +112,27 @@ class Capture:
     def handle_error(self, context: Any) -> None:
         """A statement that failed is not in flight any more, and made no key."""
         connection = context.connection
-        if connection is not None:
-            self._flight.land(connection)
-            pending = self.pending(connection)
-            if pending is not None:
-                pending.waiting = None
+        if connection is None or connection.closed or connection.invalidated:
+            return
+        self._flight.land(connection)
+        pending = self._pendings.get(connection.connection)
+        if pending is not None and pending.waits_for(context.execution_context):
+            pending.waiting = None
 
-    def commit(self, connection: Connection) -> None:
+    def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
-        pending: Pending | None = connection.info.get(self.key)
-        if pending is not None:
-            self._settle(connection, pending)
+        pending = self._pendings.get(lent)
+        if pending is None:
+            return
+        connection = pending.connection()
+        if connection is None or pending.transaction() is not connection.get_transaction():
+            pending.clear()  # of a transaction that was rolled back
+            return
+        self._settle(connection, pending)
 
-    def prepare_twophase(self, connection: Connection, xid: Any) -> None:
+    def do_prepare_twophase(self, connection: Connection, xid: Any) -> None:
         """A prepared transaction may be committed by anybody: the step comes before."""
-        self.commit(connection)
-
-    def reset(self, dbapi_connection: Any, record: Any, reset_state: Any) -> None:
-        """A connection that returns to the pool carries nothing."""
-        record.info.pop(self.key, None)
+        self.do_commit(connection.connection)
 
     # Steps -------------------------------------------------------------------------
 
@@ -136,7 +145,7 @@ class Capture:
         if known is not None and known[0]() is compiled:
             plan = known[1]
         else:
-            plan = self._plan(compiled, connection)
+            plan = self._plan(compiled, {})
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             self._plans[id(compiled)] = weakref.ref(compiled), plan
@@ -145,8 +154,9 @@ class Capture:
         if plan is None:
             self._sees_text(connection, statement)
             return
-        if "schema_translate_map" in connection.get_execution_options():
-            plan = self._plan(compiled, connection)  # it depends on the map
+        translated = context.execution_options.get("schema_translate_map")
+        if translated:
+            plan = self._plan(compiled, translated)  # it depends on the map
             assert plan is not None
         if plan is not NOTHING:
             self._sees_write(connection, plan, context)
@@ -156,30 +166,31 @@ class Capture:
         is_autocommit = _is_autocommit(connection)
         if pending.context is not context or is_autocommit:  # not again for each batch of many rows
             pending.sees(plan, context)
+        if CHANGED in connection.info and connection.dialect.name in ("mysql", "mariadb"):
+            for guard, _ in plan.written:  # values may be clipped
+                pending.unknown[guard] = "written after the connection's settings were changed"
         if plan.written and is_autocommit:
             for guard, sources in plan.written:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending)
 
-    def _plan(self, compiled: Any, connection: Connection) -> WritePlan | None:
+    def _plan(self, compiled: Any, translated: dict[Any, Any]) -> WritePlan | None:
         """None: to be treated as text."""
         if not isinstance(compiled, SQLCompiler) or not isinstance(compiled.statement, _STRUCTURED):
             return None
-        return plan_writes(compiled, lambda table: self._guards_of(table, connection))
+        return plan_writes(compiled, lambda table: self._guards_of(table, translated))
 
     def _pending_of(self, connection: Connection) -> Pending:
-        """What this transaction has written; from its first write on the commit is heard."""
-        found: Pending | None = connection.info.get(self.key)
+        """What this transaction has written."""
+        found = self._pendings.get(connection.connection)
         if found is None:
-            found = connection.info[self.key] = Pending()
-            event.listen(connection, "commit", self.commit)
+            found = self._pendings[connection.connection] = Pending()
         transaction = connection.get_transaction()
         if found.transaction() is not transaction:  # the one before was rolled back, or settled
             found.clear()
             found.transaction = _none if transaction is None else weakref.ref(transaction)
-            if isinstance(transaction, TwoPhaseTransaction):
-                event.listen(connection, "prepare_twophase", self.prepare_twophase)
+            found.connection = weakref.ref(connection)
         return found
 
     def _sees_text(self, connection: Connection, statement: str) -> None:
@@ -188,8 +199,10 @@ class Capture:
             if len(self._texts) >= TEXTS_KEPT:
                 self._texts.clear()
             text = self._texts[statement] = Text(statement)
-        if text.level:
-            connection.info[LEVEL] = text.level
+        if text.changes_settings:
+            connection.info[CHANGED] = True
+        if text.changes_engine:
+            self.changed.add(id(connection.dialect))
         if not text.may_write and not text.may_commit:
             return
         written = {
@@ -225,6 +238,31 @@ class Capture:
         except BaseException:
             self._flight.land(connection)
             raise
+
+
+class Wrap:
+    """A method of a dialect with something before it. Wraps of several plugins may be nested."""
+
+    def __init__(self, dialect: Any, name: str, before: Callable[..., None]) -> None:
+        self._dialect, self._name = dialect, name
+        self._before: Callable[..., None] | None = before
+        inner = getattr(dialect, name)
+
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            if self._before is not None:
+                self._before(*arguments)
+            return inner(*arguments, **named)
+
+        self._inner, self._wrapped = inner, wrapped
+        setattr(dialect, name, wrapped)
+
+    def undo(self) -> None:
+        """Puts the method back; if another wrap lies around it, this one does nothing from now."""
+        self._before = None
+        if vars(self._dialect).get(self._name) is self._wrapped:
+            delattr(self._dialect, self._name)
+            if getattr(self._dialect, self._name) != self._inner:  # it was wrapped before
+                setattr(self._dialect, self._name, self._inner)
 
 
 def _none() -> None:

@@ -27,6 +27,7 @@ def keys_of(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> It
     in_one_go = rows > len(sets)
     made = context.inserted_primary_key_rows if _has(sources, Server) else ()
     defaults = context.returned_default_rows or ()
+    types = [source.type if isinstance(source, Binds) else None for source in sources]
     for place in range(rows):
         values: list[object] = []
         for source in sources:
@@ -34,7 +35,7 @@ def keys_of(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> It
                 values.append(_from_server(source, place, made, defaults))
             elif isinstance(source, Binds):
                 values.append(_from_parameters(source, place, sets, in_one_go))
-        key = guard.key_to_store(values)
+        key = guard.key_to_store(values, types)
         if key is not None:
             yield key
 

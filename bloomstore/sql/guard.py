@@ -106,6 +106,11 @@ def _declare(guard: Guard, table: Table, columns: tuple[Column[object], ...]) ->
                 f"{where} is a {type(column.type).__name__}: it needs Guard(deterministic=True),"
                 " which says that equal values are sent as equal ones"
             )
+        if column.type._has_bind_expression:
+            raise SpecError(
+                f"{where} is a {type(column.type).__name__} with an SQL expression around each"
+                " value: what is stored is not what is sent, so it cannot be guarded"
+            )
         for key in column.foreign_keys:
             if (key.onupdate or "").upper() in ("CASCADE", "SET DEFAULT"):
                 raise SpecError(

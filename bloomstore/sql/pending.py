@@ -1,8 +1,8 @@
 """What one transaction has written and not yet committed: it belongs to its connection.
 
-Kept in `connection.info`, so it ends with the transaction or with the connection's return to the
-pool, whichever comes first. Keys stay here until the commit, so a rolled back transaction costs
-nothing, and the transaction's own questions look here first.
+It ends with the transaction or with the connection's return to the pool, whichever comes first.
+Keys stay here until the commit, so a rolled back transaction costs nothing, and the transaction's
+own questions look here first.
 
 Keys that the server makes are not there yet when a statement is sent. The statement waits here,
 one at a time, and its keys are read when the next one is sent, when somebody asks, or at the end.
@@ -21,19 +21,28 @@ from bloomstore.sql.canon import Unclear
 from bloomstore.sql.collect import keys_of
 from bloomstore.sql.writes import Server, WritePlan
 
-LEVEL = "bloomstore/level"  # in connection.info: the isolation level that text has set
+CHANGED = "bloomstore/changed"  # in connection.info: text has changed its settings
 
 
 class Pending:
     """Keys by guard; guards with keys nobody knows, and why; deleted rows by guard."""
 
-    __slots__ = ("_context", "deleted", "keys", "transaction", "unknown", "waiting")
+    __slots__ = (
+        "_context",
+        "connection",
+        "deleted",
+        "keys",
+        "transaction",
+        "unknown",
+        "waiting",
+    )
 
     def __init__(self) -> None:
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
         self.deleted: Counter[ActiveGuard] = Counter()
         self.transaction: Callable[[], Any] = lambda: None  # a weak reference: whose keys these are
+        self.connection: Callable[[], Any] = lambda: None
         # The statement that was collected last; kept alive while the server's part is not read.
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
@@ -45,6 +54,10 @@ class Pending:
     def context(self) -> Any:
         """Of the statement that was collected last, if it is alive."""
         return self._context()
+
+    def waits_for(self, context: Any) -> bool:
+        """Whether the server's part of this statement is not read yet."""
+        return self.waiting is not None and self.waiting[1] is context
 
     def sees(self, plan: WritePlan, context: Any) -> None:
         """A statement is about to be sent."""

@@ -35,7 +35,6 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import declared_in, declared_on
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
-from bloomstore.sql.pending import LEVEL
 from bloomstore.sql.session import GuardedSession
 
 log = logging.getLogger("bloomstore.sql")
@@ -65,16 +64,8 @@ class BloomPlugin:
         self._default_schema: str | None = None
         self._undo: list[Callable[[], None]] = []
         self._flight = Flight(store.path)
-        self._capture = Capture(
-            f"bloomstore/{id(self)}", self._guards_of, self._all_guards, self._flight
-        )
-        self._asker = Asker(
-            policy,
-            self._guards_of,
-            self._capture.pending,
-            self._capture.key,
-            self._listens_to,
-        )
+        self._capture = Capture(self._guards_written, self._all_guards, self._flight)
+        self._asker = Asker(policy, self._guards_of, self._capture.pending, self._listens_to)
         for declared in () if metadata is None else declared_in(metadata):
             self._activate(ActiveGuard(store, declared))
         if metadata is not None:
@@ -113,11 +104,10 @@ class BloomPlugin:
             )
         listeners: list[tuple[str, Callable[..., Any]]] = [
             ("connect", lambda raw, record: self._meet(engine, raw)),
-            ("reset", _forget),
         ]
         if self.policy == "auto":
             names = ("do_execute", "do_executemany", "do_execute_no_params")
-            listeners += [(name, _note_sent) for name in names]
+            listeners += [(name, lambda *rest: _note_sent(rest[-1])) for name in names]
         self._capture.listen(engine)
         self._undo.append(lambda: self._capture.unlisten(engine))
         for name, listener in listeners:
@@ -128,6 +118,8 @@ class BloomPlugin:
 
     def _listens_to(self, bind: Any) -> bool:
         """Whether an engine or connection is one of ours; engines with options share a dialect."""
+        if isinstance(bind, Engine) and id(bind.dialect) in self._capture.changed:
+            return False  # nobody knows which of its connections would be asked
         return any(bind.dialect is engine.dialect for engine in self._engines)
 
     def _listen_to_sessions(self, target: Any) -> None:
@@ -265,8 +257,10 @@ class BloomPlugin:
         if engine not in self._engines:
             raise SpecError("listen to the engine before you build: its writers must be seen")
         ensure_incarnation(engine)
-        with engine.connect() as connection:
-            self._meet(engine, connection.connection.dbapi_connection)
+        for each in self._engines:
+            if each.dialect.is_async is engine.dialect.is_async:
+                with each.connect() as connection:
+                    self._meet(each, connection.connection.dbapi_connection)
         wanted = [self._guard_of(column) for column in columns] or list(self._all_guards())
         built, failed = [], []
         for guard in wanted:
@@ -295,21 +289,28 @@ class BloomPlugin:
             yield from guards
 
     def _activate(self, guard: ActiveGuard) -> None:
+        if guard.name in self.guards:
+            raise SpecError(f"two guards have the name {guard.name!r}: give one Guard(name=...)")
         table = guard.declared.table
         self._by_table.setdefault((table.schema, table.name.lower()), []).append(guard)
 
-    def _guards_of(self, table: Any, connection: Connection | None) -> list[ActiveGuard]:
-        """The guards of a table, whichever Table object stands for it."""
+    def _guards_of(self, table: Any) -> list[ActiveGuard]:
+        """The guards of the table that this Table object names exactly."""
+        return [
+            guard
+            for guard in self._guards_written(table, {})
+            if guard.declared.table.name == table.name
+        ]
+
+    def _guards_written(self, table: Any, translated: dict[Any, Any]) -> list[ActiveGuard]:
+        """The guards of every table that this Table object may stand for: spare keys do no harm."""
         if not isinstance(table, Table):
             return []
         if table not in self._seen:
             self._discover(table)
-        names = {table.schema}
-        if connection is not None:
-            translated = connection.get_execution_options().get("schema_translate_map") or {}
-            names.add(translated.get(table.schema, table.schema))
-        if self._default_schema is not None:
-            names |= {None, self._default_schema} if names & {None, self._default_schema} else set()
+        names = {table.schema, translated.get(table.schema, table.schema)}
+        if self._default_schema is not None and names & {None, self._default_schema}:
+            names |= {None, self._default_schema}
         return [
             guard
             for schema in names
@@ -330,7 +331,8 @@ class BloomPlugin:
         if fresh:
             self._asker.forget_plans()
             self._capture.forget_plans()
-            self._meet_again()
+            # They see their database on its next connection, or when they are built: this may be
+            # in the middle of a transaction, and a pool of one connection has no other.
 
     def _meet_again(self) -> None:
         """Lets new guards see their database on a connection of their own."""
@@ -343,7 +345,7 @@ class BloomPlugin:
 
     def _guard_of(self, column: Any) -> ActiveGuard:
         wanted = tuple(map(_column, column if isinstance(column, (tuple, list)) else (column,)))
-        for guard in self._guards_of(wanted[0].table, None):
+        for guard in self._guards_of(wanted[0].table):
             if tuple(each.name for each in guard.declared.columns) == tuple(
                 each.name for each in wanted
             ):
@@ -355,6 +357,12 @@ class BloomPlugin:
         """Reads the live database on a new connection and compares it with every guard."""
         if not self._by_table:
             return
+        try:
+            self._read(engine, raw)
+        except BloomStoreError as error:  # a closed store must not break the application
+            log.warning("guards could not be compared with their database: %s", error)
+
+    def _read(self, engine: Engine, raw: Any) -> None:
         database = BY_DIALECT[engine.dialect.name]
         self._default_schema = getattr(engine.dialect, "default_schema_name", None)
         identity = read_identity(database, raw)
@@ -382,10 +390,5 @@ def _column(element: Any) -> Column[Any]:
     return found
 
 
-def _note_sent(*arguments: Any) -> None:
-    arguments[-1].root_connection.info[SENT] = True
-
-
-def _forget(raw: Any, record: Any, state: Any) -> None:
-    record.info.pop(LEVEL, None)
-    record.info.pop(SENT, None)
+def _note_sent(context: Any) -> None:
+    context.root_connection.info[SENT] = True

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Select, Table
+from sqlalchemy import Column, Join, Select, Table
 from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
-from sqlalchemy.sql import operators
+from sqlalchemy.sql import operators, visitors
 from sqlalchemy.sql.elements import (
     BinaryExpression,
     BindParameter,
@@ -74,6 +74,11 @@ def plan_read(
                 ]
                 if len(found_binds) != len(wanted) or (is_list and len(wanted) > 1):
                     continue
+                types = [each.type._static_cache_key for each in guard.declared.columns]
+                if [bind.type._static_cache_key for bind in found_binds] != types:
+                    continue
+                if is_list and _count(statement, found_binds[0]) > 1:
+                    continue  # it would be cut elsewhere, too
                 if all(bind.key in places for bind in found_binds):
                     return ReadPlan(
                         guard,
@@ -82,6 +87,14 @@ def plan_read(
                         columns,
                     )
     return None
+
+
+def _count(statement: Any, bind: BindParameter[Any]) -> int:
+    """How often a bind of this key occurs in the statement."""
+    return sum(
+        isinstance(element, BindParameter) and element.key == bind.key
+        for element in visitors.iterate(statement)
+    )
 
 
 def with_values(statement: Any, key: str, values: list[Any]) -> Any:
@@ -113,18 +126,30 @@ def _returns_plain_rows(statement: Select[Any]) -> bool:
     return (
         statement._for_update_arg is None
         and not statement._having_criteria
+        and not statement._group_by_clauses  # ROLLUP has a row for nothing
+        and not statement._prefixes
+        and not statement._suffixes
         and not statement._independent_ctes
+        and all(map(_is_made_of_tables, statement._from_obj))
         and all(_is_plain(column) for column in statement._raw_columns)
     )
 
 
+def _is_made_of_tables(element: Any) -> bool:
+    """A table or a join of tables; anything else may replace columns when it is compiled."""
+    if isinstance(element, Join):
+        return _is_made_of_tables(element.left) and _is_made_of_tables(element.right)
+    return isinstance(element, Table)
+
+
 def _is_plain(element: Any) -> bool:
-    """A column or an entity: something of which no row has nothing."""
-    return isinstance(element, (Column, Table)) or (
-        hasattr(element, "_annotations")
-        and "parententity" in element._annotations
-        and not isinstance(element, ColumnElement)
-    )
+    """A column or an entity of one table: something of which no row has nothing."""
+    entity = getattr(element, "_annotations", {}).get("parententity")
+    mapper = getattr(entity, "mapper", None)
+    if mapper is not None and (mapper.concrete or mapper.with_polymorphic is not None):
+        return False
+    is_entity = mapper is not None and not isinstance(element, ColumnElement)
+    return is_entity or isinstance(element, (Column, Table))
 
 
 def _terms(criteria: Any) -> Iterator[Any]:
@@ -155,6 +180,6 @@ def _comparison(term: Any) -> tuple[Column[Any], BindParameter[Any], bool] | Non
         return None
     if not isinstance(right, BindParameter) or right.expanding is not is_list:
         return None
-    if type(right.type) is not type(column.type) or column.type._has_bind_expression:
+    if right.type._static_cache_key != column.type._static_cache_key:
         return None
     return column, right, is_list

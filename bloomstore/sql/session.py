@@ -38,9 +38,11 @@ class GuardedSession(Session):
         guard = asker.guard_of(entity)
         if guard is None:
             return super().get(entity, ident)
+        maybe = guard.metrics.maybe
         if asker.policy != "shadow" and asker.may_skip_get(self, guard, ident):
             return None
-        return asker.get_and_count(guard, ident, self, super().get, entity)
+        was_maybe = guard.metrics.maybe > maybe
+        return asker.get_and_count(guard, ident, self, super().get, entity, was_maybe=was_maybe)
 
     def execute(self, statement: Any, params: Any = None, **options: Any) -> Any:
         """As in Session; a statement with Guarded() is sent only if it may have rows."""
@@ -76,7 +78,7 @@ class GuardedSession(Session):
                 return statement, params
             super().execute(changed, params, **options).all()
             return null_result()
-        if not is_guarded(statement):
+        if options.get("bind_arguments") or not is_guarded(statement):
             return statement, params
         given = {**statement.get_execution_options(), **options.get("execution_options", {})}
         return asker.answer(self, statement, params, given) or (statement, params)

@@ -17,7 +17,9 @@ _READS = frozenset(
 )
 _WRITES = frozenset("INSERT UPDATE MERGE REPLACE COPY LOAD CALL DO EXEC EXECUTE INTO".split())
 _ANYTHING = frozenset("CALL DO EXEC EXECUTE COPY LOAD IMPORT ATTACH".split())
-_SETTINGS = ("SERIALIZABLE", "UNCOMMITTED", "SEARCH_PATH", "USE", "SQL_MODE")
+# What answers and keys rely on, and the words that may change it.
+_SETTINGS = frozenset("SERIALIZABLE UNCOMMITTED SEARCH_PATH SQL_MODE SCHEMA".split())
+_SETS = frozenset("SET BEGIN START ALTER".split())
 # After these the transaction goes on, in every database; DDL commits in some.
 _STAYS = frozenset(
     """SELECT INSERT UPDATE DELETE REPLACE MERGE WITH VALUES SAVEPOINT RELEASE PRAGMA SHOW EXPLAIN
@@ -28,7 +30,14 @@ _STAYS = frozenset(
 class Text:
     """What one text may do: which tables it may write to, whether it may end the transaction."""
 
-    __slots__ = ("_words", "level", "may_commit", "may_write", "writes_anything")
+    __slots__ = (
+        "_words",
+        "changes_engine",
+        "changes_settings",
+        "may_commit",
+        "may_write",
+        "writes_anything",
+    )
 
     def __init__(self, sql: str) -> None:
         words = [word.upper() for word in _WORD.findall(sql)]
@@ -45,8 +54,11 @@ class Text:
             writes = frozenset() if locks else writes
         is_index = first == "CREATE" and "INDEX" in words[1:3]
         self._words = found
-        # Whatever else it says: text with one of these words may have set what reads rely on.
-        self.level = next((word for word in _SETTINGS if word in found), "")
+        self.changes_settings = first == "USE" or (
+            bool(found & _SETTINGS) and (first in _SETS or "SET_CONFIG" in found)
+        )
+        # What outlives the transaction stays with the connection when the pool lends it again.
+        self.changes_engine = self.changes_settings and "TRANSACTION" not in words[:2]
         self.may_write = bool(words) and (bool(writes) or not (first in _READS or is_index))
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
         self.writes_anything = self.may_write and bool(found & _ANYTHING)

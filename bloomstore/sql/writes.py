@@ -16,6 +16,7 @@ from sqlalchemy import Column, Table
 from sqlalchemy.sql import Delete, Insert, Update, visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, Null
+from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.active import ActiveGuard
 
@@ -27,6 +28,7 @@ class Binds:
     """The value of row i is the parameter names[i], or names[0] of the i-th parameter set."""
 
     names: tuple[str, ...]
+    type: Any = None  # of the bind: it decides what is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,16 @@ NOTHING = WritePlan()  # writes, but to no guarded table
 READS = WritePlan()  # never writes
 
 
-def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan:
-    """The plan of one compiled statement."""
+def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
+    """The plan of one compiled statement; None if there is text inside that may write."""
     statement = compiled.statement
     written: list[tuple[ActiveGuard, tuple[Source, ...]]] = []
     deleted: list[ActiveGuard] = []
     assert statement is not None
     writes = False
     for element in visitors.iterate(statement):
+        if isinstance(element, TextualSelect):
+            return None
         if not isinstance(element, (Insert, Update, Delete)):
             continue
         writes = True
@@ -139,7 +143,7 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
     if given is not None:
         return _bound(given, compiled)
     if _is_parameter(column, compiled):
-        return Binds((column.key,))
+        return _sent_as(column.key, compiled)
     if column.primary_key:
         return Server(column, list(column.table.primary_key.columns).index(column))
     if column.server_default is not None or column.default is not None:
@@ -160,18 +164,20 @@ def _inserted_in_one_go(statement: Insert, compiled: SQLCompiler, column: Column
         if name not in compiled.binds or not is_plain:
             return Nowhere("several rows of VALUES with expressions or server defaults")
         names.append(name)
-    return Binds(tuple(names))
+    return Binds(tuple(names), column.type)
 
 
 def _updated(statement: Update, compiled: SQLCompiler, column: Column[Any] | None) -> Source | None:
     """None if the column is not updated."""
     if column is None:
         return Nowhere("updated through a table that does not name the column")
+    if _ignores(statement):
+        return Nowhere("UPDATE IGNORE may clip values")
     given = _given(_set_columns(statement), column)
     if given is not None:
         return _bound(given, compiled)
     if _is_parameter(column, compiled):
-        return Binds((column.key,))
+        return _sent_as(column.key, compiled)
     if column.key in (compiled.column_keys or ()):
         return Nowhere("a renamed parameter")
     if column.server_onupdate is not None or column.onupdate is not None:
@@ -200,8 +206,16 @@ def _bound(value: Any, compiled: SQLCompiler) -> Source:
     if isinstance(value, BindParameter):  # compiled as a copy of the same key
         for bind, name in compiled.bind_names.items():
             if bind.key == value.key:
-                return Binds((name,))
+                return _sent_as(name, compiled, bind.type)
     return Nowhere("an SQL expression")
+
+
+def _sent_as(name: str, compiled: SQLCompiler, type_: Any = None) -> Source:
+    """The parameter of this name, with the type that makes of it what is sent."""
+    type_ = compiled.binds[name].type if type_ is None else type_
+    if type_._has_bind_expression:
+        return Nowhere("an SQL expression around the value")
+    return Binds((name,), type_)
 
 
 def _is_parameter(column: Column[Any], compiled: SQLCompiler) -> bool:
@@ -214,7 +228,7 @@ def _with_conflict(
     statement: Insert, table: Table, guard: ActiveGuard, sources: tuple[Source, ...]
 ) -> tuple[Source, ...]:
     """What ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE may set instead."""
-    if statement._prefixes and _ignores(statement):
+    if _ignores(statement):
         return (Nowhere("INSERT IGNORE may clip values"),)
     clause = statement._post_values_clause
     if clause is None:
@@ -222,8 +236,9 @@ def _with_conflict(
     changes = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None)
     pairs = changes.items() if isinstance(changes, dict) else changes or ()
     guarded = {column.name.lower() for column in guard.declared.columns}
+    by_key = {column.key: column.name for column in table.columns}
     for key, value in pairs:
-        name = str(getattr(key, "name", key)).lower()
+        name = str(getattr(key, "name", by_key.get(key, key))).lower()
         if name in guarded and not (
             isinstance(value, Column)
             and value.table is not table
@@ -234,6 +249,6 @@ def _with_conflict(
     return sources
 
 
-def _ignores(statement: Insert) -> bool:
+def _ignores(statement: Insert | Update) -> bool:
     """Whether a prefix says IGNORE, as MySQL has it."""
     return any("IGNORE" in str(prefix).upper().split() for prefix, _ in statement._prefixes)

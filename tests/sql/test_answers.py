@@ -234,9 +234,13 @@ def test_text_that_changes_the_level_is_respected(filled: BloomPlugin, engine, s
         assert session.get(User, 10**6) is None
         assert sent() == 1
         session.rollback()
-        session.close()
         assert session.get(User, 10**6) is None
         assert sent() == 0
+        session.execute(sa.text("SET search_path TO public"))
+        session.commit()
+        sent()
+        assert session.get(User, 10**6) is None
+        assert sent() == 1  # nobody knows which connection of the pool it would have been
 
 
 def test_auto_answers_without_being_asked(store, engine, sessions, sent, kind) -> None:

@@ -41,8 +41,10 @@ FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
 """
 _TRIGGERS = """
-SELECT tgname FROM pg_trigger
-WHERE tgrelid = {oid} AND NOT tgisinternal AND tgname NOT LIKE 'bloomstore%'
+SELECT t.tgname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+WHERE NOT t.tgisinternal AND t.tgname NOT LIKE 'bloomstore%'
+AND (t.tgrelid = {oid} OR position(lower({name}) IN lower(p.prosrc)) > 0
+     OR position('execute' IN lower(p.prosrc)) > 0)
 """
 _KEYS = """
 SELECT unnest(conkey) FROM pg_constraint
@@ -82,7 +84,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ((kind, rules, children),) = rows(
         cursor,
         "SELECT relkind::text, relhasrules,"
-        " EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid)"
+        " EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhparent, inhrelid))"
         f" FROM pg_class c WHERE oid = {int(oid)}",
     )
     if kind != "r" or rules or children:
@@ -92,7 +94,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     for name, *row, place, has_default in rows(cursor, _COLUMNS.format(oid=int(oid))):
         numbers[place] = name.lower()
         columns[name.lower()] = replace(_column(*row), has_default=has_default)
-    triggers = rows(cursor, _TRIGGERS.format(oid=int(oid)))
+    triggers = rows(cursor, _TRIGGERS.format(oid=int(oid), name=quoted(table)))
     hazards = {
         numbers[place]: "a foreign key changes it: ON UPDATE CASCADE or SET DEFAULT"
         for (place,) in rows(cursor, _KEYS.format(oid=int(oid)))
@@ -168,4 +170,4 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 
 def begin_snapshot(connection: Connection) -> None:
     """REPEATABLE READ sees the moment of its first statement."""
-    connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    connection.exec_driver_sql("SET TRANSACTION READ ONLY")

@@ -68,8 +68,8 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         columns[name.lower()] = replace(found, has_default=default is not None)
     triggers = rows(
         cursor,
-        f"SELECT name FROM {catalog} WHERE type = 'trigger'"
-        f" AND lower(tbl_name) = lower({quoted(table)})",
+        f"SELECT name FROM {catalog} WHERE type = 'trigger' AND name NOT LIKE 'bloomstore%'"
+        f" AND instr(lower(sql), lower({quoted(table)}))",
     )
     hazards = {}
     for row in rows(cursor, f"PRAGMA {prefix}foreign_key_list({quoted(table)})"):
@@ -84,8 +84,7 @@ def _column(declared: str, definition: list[str] | None, hidden: int) -> ColumnF
         return ColumnFacts(declared, doubt="its definition cannot be read")
     if hidden:
         return ColumnFacts(declared, doubt="a generated or hidden column")
-    words = [token.lower() for token in definition]
-    collation = _bare(definition[words.index("collate") + 1]) if "collate" in words else "binary"
+    collation = _collation(definition)
     if collation.lower() not in _FOLDS:
         return ColumnFacts(declared, collation, doubt=f"collation {collation!r} is not built in")
     affinity = affinity_of(declared)
@@ -95,6 +94,16 @@ def _column(declared: str, definition: list[str] | None, hidden: int) -> ColumnF
         own = None
     name = f"sqlite {affinity.lower()} {collation.lower()}/1"
     return ColumnFacts(declared, collation, canon.Canon(name, canon.sqlite(affinity, fold), own))
+
+
+def _collation(definition: list[str]) -> str:
+    """The last COLLATE outside parentheses: one inside belongs to a CHECK or a DEFAULT."""
+    found, depth = "binary", 0
+    for place, token in enumerate(definition):
+        depth += (token == "(") - (token == ")")
+        if not depth and token.lower() == "collate":
+            found = _bare(definition[place + 1])
+    return found
 
 
 def affinity_of(declared: str) -> str:
