@@ -181,6 +181,14 @@ class Filter(OneKey):
         self._dirty_tenure = self._core.dirty_tenure.get(self._number, -1)
         return is_new
 
+    def _add_unknown_slowly(self, prints: NDArray[np.uint64], generation: int) -> bool:
+        """Adds a key durably that no stage of this generation had, as the compiled twin knows."""
+        view = self._view
+        if view.generation != generation:
+            return self._add(prints) == 1
+        group, core = self._store.group, self._store.core
+        return group.add(core, self._current, prints, keep=False, seen=view, handle=self) == 1
+
     def _find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
         view = self._current()
         if not view.state.is_sound:
@@ -212,7 +220,10 @@ class Filter(OneKey):
                 prints = unknown
         if not len(prints):
             return 0
-        return self._store.group.add(core, self._current, prints, keep=keep)
+        if keep or self._fast_generation != view.generation:
+            return self._store.group.add(core, self._current, prints, keep=keep)
+        prints = writer.unknown_to_older(view.live, prints)
+        return self._store.group.add(core, self._current, prints, keep=False, seen=view)
 
     def _current(self) -> FilterView:
         """The view of this moment; reloaded when the generation moved."""
@@ -241,6 +252,12 @@ class Filter(OneKey):
     def _point(self, core: Core, view: FilterView) -> None:
         """Gives single lookups and adds their vectors. Holds the views lock."""
         self._point_at(core.words, view.live.vectors, view.live.geometries)
+        self._adds_durably = (
+            view.row.durability == "commit"
+            and view.coming is None
+            and view.live.damage is None
+            and not core.options.read_only
+        )
         stage = view.live.newest if view.live.stages else None
         if (
             view.row.durability == "process"
