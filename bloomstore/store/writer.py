@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import collections.abc as abc
 import contextlib
-import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,13 +33,11 @@ from bloomstore.filters.chain import Chain, Stage
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
 from bloomstore.store import checkpoint, growth, recovery
 from bloomstore.store.core import Core
-from bloomstore.store.lock import APPLIED, APPLYING, GENERATION, WANTED
+from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
 from bloomstore.store.view import FilterView
 
 Prints = NDArray[np.uint64]
 
-# Chunks of one hold of the lock, 65 536 keys or 2 ms: to take it for each costs 1.5 ns per key.
-_TURN = 4
 # How long the journal is costs 9 us when nothing is in the caches: rows of a few keys, at most a
 # page each, leave the look to every 16th of them.
 _SMALL = 128
@@ -82,21 +79,13 @@ def add(core: Core, view: FilterView, prints: Prints) -> int:
 def add_turn(
     core: Core, view: abc.Callable[[], FilterView], chunks: abc.Iterator[Prints]
 ) -> int | None:
-    """Durability `process`: adds the next chunks under one hold of the lock.
+    """Durability `process`: adds the next chunk, and hashes its keys, under one hold of the lock.
 
     Returns how many keys were new, or None when no chunk is left. `view` is called under the lock.
     """
-    added = turns = 0
     with core.lock.threads(), writing(core, keep=True):
-        for prints in itertools.islice(chunks, _TURN):
-            turns += 1
-            try:
-                added += add(core, view(), prints)
-            except FilterFull as full:
-                raise FilterFull(full.name, full.capacity, added + full.added) from None
-            if core.words[WANTED]:
-                break
-    return added if turns else None
+        prints = next(chunks, None)
+        return None if prints is None else add(core, view(), prints)
 
 
 def coming_row(row: FilterRow) -> FilterRow:
