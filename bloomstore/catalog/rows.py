@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -40,9 +41,11 @@ Durability = Literal["commit", "process"]
 DURABILITIES: tuple[Durability, ...] = ("commit", "process")
 
 _FRAME = struct.Struct("<IHH")
+_VERSION = _FRAME.pack(0, ROW_VERSION, 0)[4:]
 _COUNTERS = struct.Struct("<QQQ")
 _JOURNAL = struct.Struct("<QIIQQQQ")
 FINGERPRINT_BYTES = 16
+_IS_LITTLE = sys.byteorder == "little"
 # Rows unpacked last: opening a filter reads its two rows eight times, 24 us each. Nobody changes
 # an unpacked row.
 _REMEMBERED = 256
@@ -50,8 +53,8 @@ _REMEMBERED = 256
 
 def frame(table: str, key: bytes, payload: bytes) -> bytes:
     """Payload with version and checksum in front."""
-    rest = _FRAME.pack(0, ROW_VERSION, 0)[4:] + payload
-    return struct.pack("<I", google_crc32c.value(_checked(table, key, rest))) + rest
+    named = google_crc32c.value(_named(table, key) + _VERSION)
+    return _FRAME.pack(google_crc32c.extend(named, payload), ROW_VERSION, 0) + payload
 
 
 def unframe(table: str, key: bytes, raw: bytes) -> bytes:
@@ -59,15 +62,15 @@ def unframe(table: str, key: bytes, raw: bytes) -> bytes:
     if len(raw) < _FRAME.size:
         raise DamagedRow(table, key, f"value of {len(raw)} bytes is too short")
     checksum, version, reserved = _FRAME.unpack_from(raw)
-    if google_crc32c.value(_checked(table, key, raw[4:])) != checksum:
+    if google_crc32c.value(_named(table, key) + raw[4:]) != checksum:
         raise DamagedRow(table, key, "checksum does not fit")
     if version > ROW_VERSION or reserved:
         raise DamagedRow(table, key, f"row version {version}, this library reads {ROW_VERSION}")
     return raw[_FRAME.size :]
 
 
-def _checked(table: str, key: bytes, rest: bytes) -> bytes:
-    return b"".join((table.encode(), b"\0", key, rest))
+def _named(table: str, key: bytes) -> bytes:
+    return table.encode() + b"\0" + key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +133,11 @@ class StageRow:
         return replace(self, set_bits=set_bits, keys=keys)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalRow:
-    """Fingerprints accepted for one stage, with the stage's counts after them."""
+class JournalRow(NamedTuple):
+    """Fingerprints accepted for one stage, with the stage's counts after them.
+
+    A tuple, because every durable add makes one: a frozen dataclass takes 2 us, this 0.4.
+    """
 
     sequence: int
     filter_number: int
@@ -150,8 +155,9 @@ def pack_counters(counters: Counters) -> bytes:
 
 
 @lru_cache(8)
-def unpack_counters(payload: bytes) -> Counters:
-    """Inverse of pack_counters."""
+def unframe_counters(raw: bytes) -> Counters:
+    """The counters in a framed value. Every durable add reads them, mostly the same bytes."""
+    payload = unframe("store", b"counters", raw)
     if len(payload) != _COUNTERS.size:
         raise DamagedRow("store", b"counters", f"{len(payload)} bytes, expected {_COUNTERS.size}")
     number, generation, sequence = _COUNTERS.unpack(payload)
@@ -279,18 +285,17 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
     )
 
 
-def pack_journal(row: JournalRow) -> bytes:
-    """48 bytes of integers, then the fingerprints one after the other."""
-    head = _JOURNAL.pack(
-        row.filter_number,
-        row.chain,
-        row.stage,
-        row.number,
-        row.set_bits,
-        row.keys,
-        len(row.prints),
-    )
-    return head + row.prints.astype("<u8", copy=False).tobytes()
+def frame_journal(key: bytes, row: JournalRow) -> bytes:
+    """A framed value: 48 bytes of integers, then the fingerprints one after the other.
+
+    They are copied once: 10^4 of them are 160 kB.
+    """
+    _, filter_number, chain, stage, number, set_bits, keys, prints = row
+    head = _JOURNAL.pack(filter_number, chain, stage, number, set_bits, keys, len(prints))
+    stored = prints if _IS_LITTLE else prints.astype("<u8")
+    named = google_crc32c.value(b"journal\0" + key + _VERSION + head)
+    checksum = google_crc32c.extend(named, stored)
+    return b"".join((_FRAME.pack(checksum, ROW_VERSION, 0), head, stored.data))
 
 
 def unpack_journal(key: bytes, payload: bytes) -> JournalRow:

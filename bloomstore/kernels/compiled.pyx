@@ -66,6 +66,7 @@ cdef extern from "kernels.h" nogil:
     void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
     uint64_t bloom_count(const uint8_t *, size_t)
     int bloom_has(const bloom_vector *, uint64_t, uint64_t)
+    int bloom_missing(const bloom_vector *, uint64_t, uint64_t)
     int bloom_add(const bloom_vector *, uint64_t, uint64_t, int)
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
@@ -81,7 +82,7 @@ cdef extern from "pykey.h":
 
 BACKEND = "compiled"
 
-cdef object _ndarray = np.ndarray, _bool = np.dtype(np.bool_)
+cdef object _ndarray = np.ndarray, _bool = np.dtype(np.bool_), _uint64 = np.dtype(np.uint64)
 cdef int64_t _FAR = arguments.FAR
 cdef dict _FORMS = {"uint8": (b"B",), "uint64": (b"L", b"Q"), "int64": (b"l", b"q")}
 cdef size_t _MOST_PRINTS = arguments.MAX_PRINTS_PER_CALL

@@ -155,6 +155,20 @@ static inline int bloom_add(const bloom_vector *v, uint64_t h1, uint64_t h2, int
     return bits;
 }
 
+/* How many bits one key would set: a preview of one key. */
+static inline int bloom_missing(const bloom_vector *v, uint64_t h1, uint64_t h2) {
+    uint64_t addresses[BLOOM_MAX_HASHES];
+    unsigned i, j;
+    int bits = 0;
+    bloom_addresses(v, h1, h2, addresses);
+    for (j = 0; j < v->hashes; j++) {
+        if (bloom_bit(v->bits, addresses[j])) continue;
+        for (i = 0; i < j && addresses[i] != addresses[j]; i++) {}
+        bits += i == j;
+    }
+    return bits;
+}
+
 static void bloom_apply(const bloom_vector *vector, const uint64_t *prints, size_t n) {
     const bloom_vector v = *vector;
     bloom_queue queue;

@@ -48,12 +48,24 @@ cdef class _Words:
         PyBuffer_Release(&self.view)
 
 
+cdef object _one_print(bloom_print made):
+    """A fingerprint as a batch of one."""
+    cdef Py_buffer view
+    prints = np.empty((1, 2), _uint64)
+    PyObject_GetBuffer(prints, &view, PyBUF_WRITABLE)
+    (<uint64_t *>view.buf)[0] = made.h1
+    (<uint64_t *>view.buf)[1] = made.h2
+    PyBuffer_Release(&view)
+    return prints
+
+
 cdef class OneKey:
     """Single lookups and adds of a handle."""
 
     cdef readonly object _seed
     cdef public uint64_t _fast_generation
     cdef public int64_t _dirty_tenure
+    cdef public bint _adds_durably
     cdef bloom_seeds seeds
     cdef _Words words
     cdef _Vectors asked
@@ -73,6 +85,7 @@ cdef class OneKey:
         """Takes the vectors to ask, newest first, and the page with the generation word."""
         self._fast_generation = NEVER
         self._dirty_tenure = -1
+        self._adds_durably = False
         self.keeper = None
         cdef _Vectors held = _Vectors(len(vectors))
         for vector, geometry in zip(vectors, geometries, strict=True):
@@ -120,6 +133,8 @@ cdef class OneKey:
         cdef bloom_print made
         cdef size_t i
         cdef int outcome
+        if self._adds_durably:
+            return self.add_durably(key)
         if (
             self.keeper is None
             or not self.keeper.is_free
@@ -135,6 +150,38 @@ cdef class OneKey:
                 return False
         outcome = self.change(made)
         return self._add_slowly(key) if outcome < 0 else outcome == 1
+
+    cdef object add_durably(self, object key):
+        """A key that is reported was made durable before its bits; every other one needs a commit.
+
+        The second look at the generation says that no rebuild had begun by then.
+        """
+        cdef bloom_print made
+        cdef size_t i
+        cdef bint is_known = False
+        cdef uint64_t generation = self._fast_generation
+        if (
+            generation == NEVER
+            or self.words.at[_GENERATION] != generation
+            or not bloom_print_of(<PyObject *>key, &self.seeds, &made)
+        ):
+            return self._add_slowly(key)
+        for i in range(self.asked.count):
+            if bloom_has(self.asked.vectors + i, made.h1, made.h2):
+                is_known = True
+                break
+        if self.words.at[_GENERATION] != generation:
+            return self._add_slowly(key)
+        if is_known:
+            return False
+        return self._add_unknown_slowly(_one_print(made), generation)
+
+    def _missing_bits(self, prints, uint64_t generation):
+        """How many bits of the newest stage a key would set; -1 when the handle has moved on."""
+        if self._fast_generation != generation or generation == NEVER:
+            return -1
+        cdef _Prints key = _Prints(prints)
+        return bloom_missing(self.asked.vectors, key.words[0], key.words[1])
 
     cdef int change(self, bloom_print made):
         """Sets the bits of a key: 1 if it is new, 0 if it was reported, -1 if it does not fit."""

@@ -41,6 +41,7 @@ class OneKey:
         self._seed = seed
         self._fast_generation = NEVER
         self._dirty_tenure = -1
+        self._adds_durably = False
 
     def _point_at(
         self,
@@ -64,6 +65,14 @@ class OneKey:
     ) -> None:
         """Takes the newest stage for adds: its vector, counts, and limits of both."""
 
+    def _missing_bits(
+        self,
+        prints: NDArray[np.uint64],
+        generation: int,
+    ) -> int:
+        """How many bits of the newest stage a key would set; -1: this handle cannot say."""
+        return -1
+
     def __contains__(self, key: Any) -> bool:
         """Whether the key may have been added. False is certain."""
         return self._contains_slowly(key)
@@ -80,4 +89,7 @@ class OneKey:
         raise NotImplementedError
 
     def _add_slowly(self, key: Any) -> bool:
+        raise NotImplementedError
+
+    def _add_unknown_slowly(self, prints: NDArray[np.uint64], generation: int) -> bool:
         raise NotImplementedError

@@ -9,7 +9,7 @@ batch.py       one commit for many adds            bulk.py        many keys with
 rebuild.py     a new chain beside the live one
 check.py       everything that is wrong            lock.py        writer lock, words, users
 group.py       one commit for many threads         damage.py      whether bits are as they must be
-problem.py     one finding of check
+problem.py     one finding of check                ordinary.py    a durable add, nobody in the way
 folder.py      the directory and its disk          notes.py       bytes for plugins
 backup.py      a consistent copy                   repair.py      what can be mended
 stats.py       numbers for people                  options.py     how a store is opened

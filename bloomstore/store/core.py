@@ -16,8 +16,9 @@ import weakref
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore.catalog.catalog import Catalog, CatalogChange, CatalogView
+from bloomstore.catalog.catalog import Catalog
 from bloomstore.catalog.rows import FilterRow, StageRow
+from bloomstore.catalog.view import CatalogChange, CatalogView
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, StoreFailed, StoreLocked
 from bloomstore.filters.chain import Chain, Stage
@@ -66,6 +67,8 @@ class Core:
         # `generation` are `counts_moment`; only the holder of the writer lock looks at them.
         self.counts: dict[int, tuple[int, int]] = {}
         self.counts_moment: tuple[int, int] | None = None
+        # The last commit of an ordinary add, with the sequence and generation that it left.
+        self.last_commit: tuple[int, tuple[int, int]] | None = None
         # In which tenure of the lock dead holders' work was finished, and filters marked dirty.
         self.finished_tenure = -1
         self.dirty_tenure: dict[int, int] = {}

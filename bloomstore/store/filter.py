@@ -23,7 +23,7 @@ from bloomstore.errors import FilterFull
 from bloomstore.filters.estimate import Estimate
 from bloomstore.filters.search import find_keys
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
-from bloomstore.keys import CHUNK_KEYS, Key, fingerprint, fingerprint_chunks, is_column
+from bloomstore.keys import Key, fingerprint, fingerprint_chunks, is_column
 from bloomstore.spec.families import FilterSpec
 from bloomstore.store import bulk, writer
 from bloomstore.store.core import Core
@@ -116,8 +116,9 @@ class Filter(OneKey):
         itself: when an error ends the call, keys of earlier chunks may stay added.
         """
         view = self._current()
-        size = MAX_PRINTS_PER_CALL if view.row.durability == "commit" else CHUNK_KEYS
-        chunks = fingerprint_chunks(keys, self._seed, size)
+        # Fingerprints of 65 536 keys are more than the second cache holds, but read in order: a
+        # list of ints takes 20.7 ns per key, in chunks of 16 384 it takes 22.6.
+        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
         if self._store.batches.mine is None and bulk.is_bulk(view, keys):
             with self._store.changing("a bulk load") as core:
                 view = self._current()
@@ -186,6 +187,14 @@ class Filter(OneKey):
         self._dirty_tenure = self._core.dirty_tenure.get(self._number, -1)
         return is_new
 
+    def _add_unknown_slowly(self, prints: NDArray[np.uint64], generation: int) -> bool:
+        """Adds a key durably that no stage of this generation had, as the compiled twin knows."""
+        view = self._view
+        if view.generation != generation:
+            return self._add(prints) == 1
+        group, core = self._store.group, self._store.core
+        return group.add(core, self._current, prints, keep=False, seen=view, handle=self) == 1
+
     def _find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
         view = self._current()
         if not view.state.is_sound:
@@ -217,7 +226,10 @@ class Filter(OneKey):
                 prints = unknown
         if not len(prints):
             return 0
-        return self._store.group.add(core, self._current, prints, keep=keep)
+        if keep or self._fast_generation != view.generation:
+            return self._store.group.add(core, self._current, prints, keep=keep)
+        prints = writer.unknown_to_older(view.live, prints)
+        return self._store.group.add(core, self._current, prints, keep=False, seen=view)
 
     def _current(self) -> FilterView:
         """The view of this moment; reloaded when the generation moved."""
@@ -246,6 +258,12 @@ class Filter(OneKey):
     def _point(self, core: Core, view: FilterView) -> None:
         """Gives single lookups and adds their vectors. Holds the views lock."""
         self._point_at(core.words, view.live.vectors, view.live.geometries)
+        self._adds_durably = (
+            view.row.durability == "commit"
+            and view.coming is None
+            and view.live.damage is None
+            and not core.options.read_only
+        )
         stage = view.live.newest if view.live.stages else None
         if (
             view.row.durability == "process"

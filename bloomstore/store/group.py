@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bloomstore.errors import StoreFailed
-from bloomstore.kernels import MAX_PRINTS_PER_CALL
-from bloomstore.store import recovery, writer
+from bloomstore.kernels import MAX_PRINTS_PER_CALL, OneKey
+from bloomstore.store import ordinary, recovery, writer
 from bloomstore.store.batch import add_together, as_bytes
 from bloomstore.store.core import Core
 from bloomstore.store.view import FilterView
@@ -46,9 +46,24 @@ class Group:
         self._requests: list[Request] = []
 
     def add(
-        self, core: Core, view: abc.Callable[[], FilterView], prints: Prints, *, keep: bool
+        self,
+        core: Core,
+        view: abc.Callable[[], FilterView],
+        prints: Prints,
+        *,
+        keep: bool,
+        seen: FilterView | None = None,
+        handle: OneKey | None = None,
     ) -> int:
-        """Adds keys and returns how many were new; `view` is called under the writer lock."""
+        """Adds keys and returns how many were new; `view` is called under the writer lock.
+
+        `seen` is the view that the caller has, if a durable add is all that there is to do, and
+        `handle` its handle, if it has looked for the only key in vain.
+        """
+        if seen is not None and not self._requests:
+            added = ordinary.add(core, seen, prints, handle)
+            if added is not None:
+                return added
         mine = Request(view, prints)
         with self._gathering:
             self._requests.append(mine)

@@ -22,8 +22,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore.catalog.catalog import CatalogChange
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.view import CatalogChange
 from bloomstore.crash import crash_point
 from bloomstore.errors import StoreFailed
 from bloomstore.segment.blocks import block_checksums, zero_checksums

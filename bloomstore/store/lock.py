@@ -115,6 +115,34 @@ class WriterLock:
                     else:
                         self._release_file()
 
+    def take_at_once(self) -> bool:
+        """Holds the lock if it can be had without waiting; then `give_back` must follow."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        is_taken = False
+        try:
+            if (
+                self._depth == 0
+                and not self._was_asked
+                and self._descriptor >= 0
+                and (self._has_file or self._try_file())
+            ):
+                self.keeper.is_free = False
+                self._depth = 1
+                is_taken = True
+        finally:
+            if not is_taken:
+                self._threads.release()
+        return is_taken
+
+    def give_back(self) -> None:
+        """The end of take_at_once."""
+        try:
+            self._depth = 0
+            self._release_file()
+        finally:
+            self._threads.release()
+
     @contextlib.contextmanager
     def threads(self) -> abc.Iterator[None]:
         """Keeps the other threads of this process out; the first half of `hold`."""
@@ -133,16 +161,23 @@ class WriterLock:
         while self._was_asked and self.words[WANTED] and time.monotonic() < begin + _MANNERS:
             time.sleep(_FIRST_PAUSE)
         pause = _FIRST_PAUSE
-        while not try_flock(self._descriptor, fcntl.LOCK_EX):
+        while not self._try_file():
             if time.monotonic() >= begin + self._seconds:
                 raise StoreLocked(f"{self.path}: another process has held it for {self._seconds} s")
             self.words[WANTED] = 1
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-        self.words[WANTED] = 0
-        self._has_file = True
         self._was_asked = False
-        self.begin_tenure()
+
+    def _try_file(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        self._has_file = True
+        self.words[WANTED] = 0
+        self.keeper.tenure += 1
+        return True
 
     @property
     def is_outermost(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections.abc as abc
 from typing import TYPE_CHECKING
 
-from bloomstore.catalog.catalog import CatalogChange
+from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.keys import Key, fingerprint_chunks

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bloomstore import kernels
-from bloomstore.catalog.catalog import CatalogChange
 from bloomstore.catalog.rows import FilterRow, StageRow
+from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, DamagedRow, StoreFailed
 from bloomstore.segment.blocks import block_checksums
 from bloomstore.segment.header import BLOCK_BYTES, segment_number

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bloomstore.catalog.catalog import CatalogChange
 from bloomstore.catalog.rows import Durability, FilterRow
+from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import (
     BatchError,
     DamagedRow,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bloomstore.catalog.catalog import CatalogView
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.view import CatalogView
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS

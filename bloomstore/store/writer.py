@@ -18,31 +18,33 @@ from __future__ import annotations
 
 import collections.abc as abc
 import contextlib
-import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.view import CatalogChange
 from bloomstore.crash import crash_point
 from bloomstore.errors import FilterFull, StoreFailed, StoreReadOnly
 from bloomstore.filters.chain import Chain, Stage
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
 from bloomstore.store import checkpoint, growth, recovery
 from bloomstore.store.core import Core
-from bloomstore.store.lock import APPLIED, APPLYING, GENERATION, WANTED
+from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
 from bloomstore.store.view import FilterView
 
 Prints = NDArray[np.uint64]
 
-# Chunks of one hold of the lock, 65 536 keys or 2 ms: to take it for each costs 1.5 ns per key.
-_TURN = 4
+# How long the journal is costs 9 us when nothing is in the caches: rows of a few keys, at most a
+# page each, leave the look to every 16th of them.
+_SMALL = 128
+_LOOK = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """New keys for one stage of durability `commit`, and the stage's counts after them."""
 
     stage: StageRow
@@ -77,21 +79,13 @@ def add(core: Core, view: FilterView, prints: Prints) -> int:
 def add_turn(
     core: Core, view: abc.Callable[[], FilterView], chunks: abc.Iterator[Prints]
 ) -> int | None:
-    """Durability `process`: adds the next chunks under one hold of the lock.
+    """Durability `process`: adds the next chunk, and hashes its keys, under one hold of the lock.
 
     Returns how many keys were new, or None when no chunk is left. `view` is called under the lock.
     """
-    added = turns = 0
     with core.lock.threads(), writing(core, keep=True):
-        for prints in itertools.islice(chunks, _TURN):
-            turns += 1
-            try:
-                added += add(core, view(), prints)
-            except FilterFull as full:
-                raise FilterFull(full.name, full.capacity, added + full.added) from None
-            if core.words[WANTED]:
-                break
-    return added if turns else None
+        prints = next(chunks, None)
+        return None if prints is None else add(core, view(), prints)
 
 
 def coming_row(row: FilterRow) -> FilterRow:
@@ -172,34 +166,39 @@ def plan(core: Core, stage: Stage, prints: Prints) -> tuple[Part | None, int]:
     taken, new, bits = kernels.preview(
         segment.vector, spec.geometry, prints, spec.bits_left(set_bits), spec.keys_left(keys)
     )
-    fresh = without(prints[:taken], ~new)
-    if not len(fresh):
+    keys_new = int(np.count_nonzero(new))
+    if not keys_new:
         return None, taken
+    fresh = prints if keys_new == len(prints) else without(prints[:taken], ~new)
     return Part(stage.row, segment, fresh, set_bits + bits, keys + len(fresh)), taken
 
 
-def write(core: Core, parts: abc.Sequence[Part]) -> int:
+def plan_one(core: Core, stage: Stage, print_: Prints, bits: int) -> Part | None:
+    """The same for one key that would set so many bits; None if the stage has no room for it."""
+    row = stage.row
+    set_bits, keys = counts(core, stage)
+    if row.spec.is_full(set_bits, keys):
+        return None
+    assert stage.segment is not None
+    return Part(row, stage.segment, print_, set_bits + bits, keys + 1)
+
+
+def write(
+    core: Core,
+    parts: abc.Sequence[Part],
+    begun: tuple[CatalogChange, int] | None = None,
+) -> int:
     """Commits the parts to the journal in one transaction, then sets their bits.
 
-    Returns the bytes that the journal takes now.
+    `begun` is the transaction, if there is one already (Catalog.attempt), with the last sequence
+    that it shows. Returns the bytes that the journal takes now, or 0 if nobody looked.
     """
-    with core.catalog.write() as change:
-        sequence = change.counters().sequence
-        for part in parts:
-            sequence += 1
-            change.append_journal(
-                JournalRow(
-                    sequence=sequence,
-                    filter_number=part.stage.filter_number,
-                    chain=part.stage.chain,
-                    stage=part.stage.stage,
-                    number=part.stage.number,
-                    set_bits=part.set_bits,
-                    keys=part.keys,
-                    prints=part.prints,
-                )
-            )
-        journal_bytes = change.journal_bytes()
+    if begun is None:
+        with core.catalog.write() as change:
+            sequence, journal_bytes = _journal(change, change.counters().sequence, parts)
+    else:
+        sequence, journal_bytes = _journal(*begun, parts)
+        core.catalog.commit(begun[0])
     crash_point("add: journal committed")
     for part in parts:
         kernels.apply(part.segment.vector, part.stage.spec.geometry, part.prints)
@@ -209,6 +208,26 @@ def write(core: Core, parts: abc.Sequence[Part]) -> int:
     core.counts_moment = sequence, core.words[GENERATION]
     crash_point("add: applied word set")
     return journal_bytes
+
+
+def _journal(change: CatalogChange, sequence: int, parts: abc.Sequence[Part]) -> tuple[int, int]:
+    """One row for each part; returns the last sequence and the bytes of the journal."""
+    for part in parts:
+        sequence += 1
+        change.append_journal(
+            JournalRow(
+                sequence=sequence,
+                filter_number=part.stage.filter_number,
+                chain=part.stage.chain,
+                stage=part.stage.stage,
+                number=part.stage.number,
+                set_bits=part.set_bits,
+                keys=part.keys,
+                prints=part.prints,
+            )
+        )
+    is_looked_at = len(parts) > 1 or len(parts[0].prints) > _SMALL or not sequence % _LOOK
+    return sequence, change.journal_bytes() if is_looked_at else 0
 
 
 def grow(core: Core, row: FilterRow, chain: Chain, added: int) -> Chain:

@@ -16,7 +16,7 @@ import lmdb
 
 from bloomstore import kernels
 from bloomstore.catalog import catalog, environment
-from bloomstore.catalog.catalog import CatalogChange
+from bloomstore.catalog.view import CatalogChange
 from bloomstore.segment import mapping
 from bloomstore.segment import segment as segments
 from bloomstore.segment.segment import Segment
@@ -44,9 +44,9 @@ def acknowledge_early() -> None:
         while waiting:
             waiting.pop(0)()
 
-    def add(self: Group, core: Any, view: Any, prints: Any, *, keep: bool) -> int:
+    def add(self: Group, core: Any, view: Any, prints: Any, **named: Any) -> int:
         catch_up()
-        waiting.append(lambda: real_add(self, core, view, prints, keep=keep))
+        waiting.append(lambda: real_add(self, core, view, prints, **named))
         return len(prints)
 
     def close(self: store.Store) -> None:
@@ -176,11 +176,12 @@ def apply_outside_the_lock() -> None:
             slow_apply(*waiting.pop(0))
         return added
 
-    def write(shared: core.Core, parts: abc.Sequence[writer.Part]) -> int:
+    def write(*arguments: Any) -> int:
         now = kernels.apply
         kernels.apply = lambda *arguments: waiting.append(arguments)
         try:
-            return int(real_write(shared, parts))
+            written: int = real_write(*arguments)
+            return written
         finally:
             kernels.apply = now
 

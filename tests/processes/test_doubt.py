@@ -21,6 +21,7 @@ from processes.worker import Worker, open_server
 
 import bloomstore
 from bloomstore import Scalable
+from bloomstore.catalog.catalog import Catalog
 from bloomstore.catalog.environment import TABLES
 from bloomstore.errors import StoreFailed
 from bloomstore.segment import segment as segment_module
@@ -29,7 +30,7 @@ from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import Segment
 from bloomstore.store import core as core_module
 from bloomstore.store import damage as damage_module
-from bloomstore.store import writer
+from bloomstore.store import ordinary, writer
 
 SPEC = Scalable(target_error=0.01, initial_capacity=1000)
 
@@ -257,15 +258,22 @@ def test_rows_that_cannot_be_applied_for_want_of_a_descriptor_are_applied_later(
     assert_sound(path)
 
 
-def test_an_interrupt_at_the_end_of_a_change_keeps_nobody_waiting(path: Path) -> None:
+@pytest.mark.parametrize("way", ["general", "ordinary"])
+def test_an_interrupt_at_the_end_of_a_change_keeps_nobody_waiting(
+    path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "general":
+        monkeypatch.setattr(ordinary, "add", lambda *_: None)
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC)
         users.add("first")
 
         def interrupt(frame: FrameType, event: str, _: object) -> None:
-            generator = getattr(frame.f_locals.get("self"), "gen", None)
+            of = frame.f_locals.get("self")
             ends = event == "call" and frame.f_code.co_name == "__exit__"
-            if ends and getattr(generator, "__qualname__", "") == "Catalog.write":
+            block = getattr(getattr(of, "gen", None), "__qualname__", "")
+            begins = event == "call" and frame.f_code.co_name == "commit"
+            if (ends and block == "Catalog.write") or (begins and isinstance(of, Catalog)):
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 

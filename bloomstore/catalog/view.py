@@ -1,0 +1,313 @@
+"""What the catalog says at one moment, and a change of it, as typed rows.
+
+In: a transaction of LMDB, out: rows. Views and changes are made by Catalog (catalog.py), which also
+lists the tables; they end with the block that they were made for.
+
+Not here: transactions (catalog.py), the bytes of rows (rows.py).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import struct
+import uuid
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.catalog import rows
+from bloomstore.catalog.rows import Counters, FilterRow, Identity, JournalRow, StageRow
+from bloomstore.errors import DamagedRow, FilterNotFound
+
+CHECKSUMS_PER_ROW = 1024
+_NUMBER = struct.Struct(">Q")
+_BLOCKS_KEY = struct.Struct(">QQ")
+
+
+class CatalogView:
+    """What the catalog said at one moment."""
+
+    def __init__(self, transaction: Any, tables: dict[str, Any]) -> None:
+        self._transaction = transaction
+        self._tables = tables
+
+    def identity(self) -> Identity:
+        """Which store this is."""
+        return rows.unpack_identity(self._need("store", b"identity"))
+
+    @property
+    def transaction(self) -> int:
+        """The number of the last commit that this view shows."""
+        return int(self._transaction.id())
+
+    def counters(self) -> Counters:
+        """Next number, generation, and the last journal sequence ever used."""
+        counters = self._stored_counters()
+        sequence, _ = self.moment()
+        return counters if sequence == counters.sequence else replace(counters, sequence=sequence)
+
+    def moment(self) -> tuple[int, int]:
+        """The last journal sequence ever used, and the generation."""
+        counters = self._stored_counters()
+        cursor = self._transaction.cursor(db=self._tables["journal"])
+        last = int.from_bytes(cursor.key(), "big") if cursor.last() else 0
+        cursor.close()
+        return max(last, counters.sequence), counters.generation
+
+    def _stored_counters(self) -> Counters:
+        raw = self._transaction.get(b"counters", db=self._tables["store"])
+        if raw is None:
+            raise DamagedRow("store", b"counters", "is missing")
+        return rows.unframe_counters(bytes(raw))
+
+    def filter_names(self) -> list[str]:
+        """All names, sorted by their UTF-8."""
+        with self._cursor("filters") as cursor:
+            return [key.decode(errors="replace") for key in cursor.iternext(values=False)]
+
+    def filter_row(self, name: str) -> FilterRow | None:
+        """The filter of this name."""
+        payload = self._get("filters", name.encode())
+        return None if payload is None else rows.unpack_filter(name.encode(), payload)
+
+    def filter_rows(self) -> abc.Iterator[FilterRow]:
+        """All filters by name."""
+        for key, payload in self._scan("filters"):
+            yield rows.unpack_filter(key, payload)
+
+    def sound_filter_rows(self) -> abc.Iterator[FilterRow]:
+        """All filters whose rows can be read."""
+        for name in self.filter_names():
+            try:
+                row = self.filter_row(name)
+            except DamagedRow:
+                continue  # its own handle says so
+            if row is not None:
+                yield row
+
+    def stage_rows(self, filter_number: int, chain: int | None = None) -> list[StageRow]:
+        """Stages of a filter, or of one of its chains, in order."""
+        start = rows.stage_key(filter_number, chain or 0)
+        prefix = start[: 8 if chain is None else 12]
+        return [rows.unpack_stage(key, payload) for key, payload in self._scan("stages", prefix)]
+
+    def stage_row(self, filter_number: int, chain: int, stage: int) -> StageRow | None:
+        """One stage."""
+        key = rows.stage_key(filter_number, chain, stage)
+        payload = self._get("stages", key)
+        return None if payload is None else rows.unpack_stage(key, payload)
+
+    def checksums(self, number: int, blocks: int) -> NDArray[np.uint32] | None:
+        """Block checksums of a segment, or None when it has none yet or not all."""
+        parts = []
+        for first in range(0, blocks, CHECKSUMS_PER_ROW):
+            key = _BLOCKS_KEY.pack(number, first)
+            payload = self._get("blocks", key)
+            if payload is None:
+                return None
+            if len(payload) != 4 * min(CHECKSUMS_PER_ROW, blocks - first):
+                raise DamagedRow("blocks", key, f"{len(payload)} bytes for {blocks} blocks")
+            parts.append(np.frombuffer(payload, dtype="<u4"))
+        return np.concatenate(parts).astype(np.uint32) if parts else np.zeros(0, np.uint32)
+
+    def journal(self, after: int = 0) -> abc.Iterator[JournalRow]:
+        """Rows with a sequence greater than `after`, in order."""
+        for key, payload in self._scan("journal", start=_NUMBER.pack(after + 1)):
+            yield rows.unpack_journal(key, payload)
+
+    def journal_bytes(self) -> int:
+        """Space that the journal takes in the catalog."""
+        stat = self._transaction.stat(self._tables["journal"])
+        pages = stat["leaf_pages"] + stat["branch_pages"] + stat["overflow_pages"]
+        return int(pages * stat["psize"])
+
+    def journal_rows(self) -> int:
+        """Number of rows in the journal."""
+        return int(self._transaction.stat(self._tables["journal"])["entries"])
+
+    def tombstones(self) -> dict[int, str]:
+        """Files that may be unlinked, by number."""
+        return {
+            int.from_bytes(key, "big"): rows.unpack_tombstone(key, payload)
+            for key, payload in self._scan("tombstones")
+        }
+
+    def note(self, key: bytes) -> bytes | None:
+        """One note of a plugin."""
+        return self._get("notes", key)
+
+    def note_keys(self) -> list[bytes]:
+        """Keys of all notes, sorted."""
+        with self._cursor("notes") as cursor:
+            return [bytes(key) for key in cursor.iternext(values=False)]
+
+    def _get(self, table: str, key: bytes) -> bytes | None:
+        raw = self._transaction.get(key, db=self._tables[table])
+        return None if raw is None else rows.unframe(table, key, bytes(raw))
+
+    def _need(self, table: str, key: bytes) -> bytes:
+        payload = self._get(table, key)
+        if payload is None:
+            raise DamagedRow(table, key, "is missing")
+        return payload
+
+    def _cursor(self, table: str) -> Any:
+        return self._transaction.cursor(db=self._tables[table])
+
+    def _scan(
+        self, table: str, prefix: bytes = b"", start: bytes | None = None
+    ) -> abc.Iterator[tuple[bytes, bytes]]:
+        with self._cursor(table) as cursor:
+            begin = prefix if start is None else start
+            if not (cursor.set_range(begin) if begin else cursor.first()):
+                return
+            for key, raw in cursor.iternext():
+                if not key.startswith(prefix):
+                    return
+                yield bytes(key), rows.unframe(table, bytes(key), bytes(raw))
+
+
+class CatalogChange(CatalogView):
+    """A view that can be changed; all of it is committed, or nothing."""
+
+    # The generation that this change raised the catalog to, if it did.
+    generation: int | None = None
+    # Whether its block was given up, see Catalog.end_left_change.
+    is_left = False
+
+    @property
+    def number(self) -> int:
+        """The number of the commit that this would be: one more than that of the last one."""
+        return self._transaction.id()  # type: ignore[no-any-return]
+
+    def commit(self) -> None:
+        """Makes it durable."""
+        self._transaction.commit()
+
+    def abort(self) -> None:
+        """Undoes it."""
+        self._transaction.abort()
+
+    def take_number(self) -> int:
+        """A number that no file or filter ever had."""
+        counters = self.counters()
+        self._put_counters(replace(counters, next_number=counters.next_number + 1))
+        return counters.next_number
+
+    def raise_generation(self) -> int:
+        """The next generation: readers reload their stages when they see it."""
+        counters = self.counters()
+        self.generation = counters.generation + 1
+        self._put_counters(replace(counters, generation=self.generation))
+        return self.generation
+
+    def renew_incarnation(self) -> str:
+        """Says that this is another copy of the store than the one it was made from."""
+        identity = replace(self.identity(), incarnation=uuid.uuid4().hex)
+        self._put("store", b"identity", rows.pack_identity(identity))
+        return identity.incarnation
+
+    def raise_next_number(self, least: int) -> None:
+        """Makes sure that numbers below `least` are never given out again."""
+        counters = self.counters()
+        self._put_counters(replace(counters, next_number=max(least, counters.next_number)))
+
+    def delete_damaged_journal(self) -> list[int]:
+        """Deletes journal rows that cannot be read, and says which."""
+        gone = []
+        with self._cursor("journal") as cursor:
+            for key, raw in cursor.iternext():
+                try:
+                    rows.unpack_journal(key, rows.unframe("journal", key, bytes(raw)))
+                except DamagedRow:
+                    gone.append(int.from_bytes(key, "big"))
+        self.delete_journal(gone)
+        return gone
+
+    def put_filter(self, row: FilterRow) -> Self:
+        """Inserts or replaces a filter."""
+        return self._put("filters", row.name.encode(), rows.pack_filter(row))
+
+    def delete_filter(self, name: str) -> None:
+        """Removes a filter's row."""
+        self._delete("filters", name.encode())
+
+    def put_stage(self, row: StageRow) -> Self:
+        """Inserts or replaces a stage."""
+        key = rows.stage_key(row.filter_number, row.chain, row.stage)
+        return self._put("stages", key, rows.pack_stage(row))
+
+    def update_filter(self, name: str, **changes: Any) -> FilterRow:
+        """Changes fields of a filter's row as it is now. Raises FilterNotFound."""
+        row = self.filter_row(name)
+        if row is None:
+            raise FilterNotFound(name)
+        row = replace(row, **changes)
+        self.put_filter(row)
+        return row
+
+    def update_stage(self, known: StageRow, **changes: Any) -> StageRow:
+        """Changes fields of a stage's row as it is now; `known` only says which."""
+        row = self.stage_row(known.filter_number, known.chain, known.stage)
+        if row is None or row.number != known.number:
+            key = rows.stage_key(known.filter_number, known.chain, known.stage)
+            raise DamagedRow("stages", key, f"is not segment {known.number} any more")
+        row = replace(row, **changes)
+        self.put_stage(row)
+        return row
+
+    def delete_stage(self, row: StageRow) -> None:
+        """Removes a stage's row and its block checksums."""
+        self._delete("stages", rows.stage_key(row.filter_number, row.chain, row.stage))
+        prefix = _NUMBER.pack(row.number)
+        with self._cursor("blocks") as cursor:
+            found = cursor.set_range(prefix)
+            while found and cursor.key().startswith(prefix):
+                found = cursor.delete()
+
+    def put_checksums(self, number: int, checksums: NDArray[np.uint32]) -> None:
+        """Replaces all block checksums of a segment."""
+        for first in range(0, len(checksums), CHECKSUMS_PER_ROW):
+            part = checksums[first : first + CHECKSUMS_PER_ROW].astype("<u4").tobytes()
+            self._put("blocks", _BLOCKS_KEY.pack(number, first), part)
+
+    def append_journal(self, row: JournalRow) -> None:
+        """Inserts a row under its sequence, which must be greater than all others."""
+        key = _NUMBER.pack(row.sequence)
+        self._transaction.put(key, rows.frame_journal(key, row), db=self._tables["journal"])
+
+    def delete_journal(self, sequences: abc.Iterable[int]) -> None:
+        """Deletes these rows; sequences go on where they were."""
+        counters = self.counters()
+        self._put_counters(counters)
+        for sequence in sequences:
+            self._delete("journal", _NUMBER.pack(sequence))
+
+    def put_tombstone(self, number: int, file_name: str, reason: str) -> None:
+        """Allows a file to be unlinked."""
+        payload = rows.pack_tombstone(file_name, reason)
+        self._put("tombstones", _NUMBER.pack(number), payload)
+
+    def delete_tombstone(self, number: int) -> None:
+        """The file is gone, or has become a stage."""
+        self._delete("tombstones", _NUMBER.pack(number))
+
+    def put_note(self, key: bytes, value: bytes) -> None:
+        """Inserts or replaces a note."""
+        self._put("notes", key, value)
+
+    def delete_note(self, key: bytes) -> None:
+        """Removes a note."""
+        self._delete("notes", key)
+
+    def _put_counters(self, counters: Counters) -> None:
+        self._put("store", b"counters", rows.pack_counters(counters))
+
+    def _put(self, table: str, key: bytes, payload: bytes) -> Self:
+        self._transaction.put(key, rows.frame(table, key, payload), db=self._tables[table])
+        return self
+
+    def _delete(self, table: str, key: bytes) -> None:
+        self._transaction.delete(key, db=self._tables[table])

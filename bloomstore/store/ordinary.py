@@ -1,0 +1,67 @@
+"""The ordinary durable add: nobody else writes, nothing is left to finish, everything fits.
+
+In: a filter's view and fingerprints, out: how many were new, or None with nothing changed, and then
+the caller goes the general way. It is the same work in the same order as there, with one LMDB
+transaction instead of two: the one that is begun shows whatever a dead holder left (see
+Catalog.settled), and is committed with the journal row if that is nothing.
+
+Why: one durable add took 117 us of processor time beside its commit, and takes 20 so; five times
+as much when it comes with cold caches.
+
+Not here: what to do when something is out of the ordinary (group.py, writer.py, recovery.py).
+"""
+
+from __future__ import annotations
+
+from bloomstore.kernels import OneKey
+from bloomstore.store import checkpoint, writer
+from bloomstore.store.core import Core
+from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
+from bloomstore.store.view import FilterView
+from bloomstore.store.writer import Prints
+
+
+def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = None) -> int | None:
+    """Adds keys durably that no stage but the newest has; None if something is out of order.
+
+    `handle` is given with one key: it can say what that changes in less time than a kernel.
+    """
+    live = view.live
+    if core.doubt is not None or view.coming is not None or not writer.has_room(live):
+        return None
+    if not core.lock.take_at_once():
+        return None
+    try:
+        words = core.words
+        with core.catalog.attempt() as change:
+            number = change.number
+            last = core.last_commit
+            # Nobody has committed since: the catalog says what it said. To read it takes 20 us
+            # when nothing is in the caches.
+            moment = last[1] if last is not None and last[0] == number - 1 else change.moment()
+            if (
+                (words[APPLIED], words[GENERATION]) != moment
+                or core.counts_moment != moment
+                or view.generation != moment[1]
+                or words[APPLYING]
+            ):
+                return None
+            if handle is None:
+                part, taken = writer.plan(core, live.newest, prints)
+                if taken < len(prints):
+                    return None
+            else:
+                bits = handle._missing_bits(prints, view.generation)
+                part = writer.plan_one(core, live.newest, prints, bits) if bits > 0 else None
+                if part is None and bits:
+                    return None
+            if part is None:
+                return 0
+            journal_bytes = writer.write(core, [part], (change, moment[0]))
+            core.last_commit = number, (moment[0] + 1, moment[1])
+        if journal_bytes:
+            checkpoint.if_due(core, part.stage, journal_bytes)
+        return len(part.prints)
+    finally:
+        core.catalog.end_left_change()
+        core.lock.give_back()

@@ -1,0 +1,159 @@
+"""The short way of a durable add leaves what the general one leaves, or steps aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bloomstore
+from bloomstore import Fixed, Scalable, kernels
+from bloomstore.errors import FilterFull, StoreFailed
+from bloomstore.spec.families import FilterSpec
+from bloomstore.store import ordinary
+from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
+
+SPECS: list[FilterSpec] = [
+    Fixed(capacity=3000, target_error=0.01),
+    Scalable(target_error=0.01, initial_capacity=100),
+    Scalable(target_error=0.01, initial_capacity=100, layout="sliced"),
+    Scalable(target_error=0.001, initial_capacity=64, layout="sliced", scheme="h3"),
+]
+
+
+def after_adds(path: Path, spec: FilterSpec) -> list[object]:
+    """What single and many adds return, and what they leave."""
+    rng = np.random.default_rng(3)
+    left: list[object] = []
+    with bloomstore.open(path) as store:
+        seen = store.create("seen", spec)
+        for turn in range(60):
+            left.append(seen.add(int(rng.integers(0, 500))))
+            left.append(seen.add(f"name {rng.integers(0, 500)}"))
+            if turn % 7 == 0:
+                left.append(seen.add_many(rng.integers(0, 900, 40)))
+            if turn == 40:
+                store.checkpoint()
+        with store.core.catalog.read() as view:
+            left += [(*row[:-1], row.prints.tolist()) for row in view.journal()]
+        left.append([bytes(vector) for vector in seen._current().live.vectors])
+        stats = seen.stats()
+        left.append((stats.keys, [stage.fill for stage in stats.stages]))
+    return left
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_both_ways_leave_the_same(
+    tmp_path: Path, spec: FilterSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+    real = ordinary.add
+
+    def counted(*arguments: object) -> int | None:
+        taken.append(real(*arguments))  # type: ignore[arg-type]
+        return taken[-1]
+
+    monkeypatch.setattr(ordinary, "add", counted)
+    short = after_adds(tmp_path / "short", spec)
+    assert sum(added is not None for added in taken) > 80
+    monkeypatch.setattr(ordinary, "add", lambda *_: None)
+    assert after_adds(tmp_path / "general", spec) == short
+
+
+@pytest.mark.parametrize("word", [APPLIED, APPLYING, GENERATION])
+def test_words_that_a_dead_holder_left_are_finished_first(
+    store: bloomstore.Store, word: int
+) -> None:
+    users = store.create("users", SPECS[1])
+    users.add_many(range(50))
+    view, core = users._current(), store.core
+    prints = np.array([[1, 2]], np.uint64)
+    number = view.live.newest.row.number
+    core.words[word] = number if word == APPLYING else core.words[word] - 1
+    assert ordinary.add(core, view, prints) is None
+    assert users.add("next")
+    assert core.words[APPLYING] == 0
+    assert ordinary.add(core, users._current(), prints) == 1
+    assert users.may_contain_many(range(50)).all()
+
+
+def test_a_commit_of_somebody_else_is_noticed(store: bloomstore.Store) -> None:
+    users = store.create("users", SPECS[1])
+    others = store.create("others", SPECS[1])
+    users.add_many(range(10))
+    users.add("one")
+    view, core = users._current(), store.core
+    last = core.last_commit
+    assert last is not None
+    store.notes["a"] = b"note"
+    core.last_commit = last[0], (last[1][0] - 1, last[1][1])  # what it holds must not be believed
+    assert ordinary.add(core, view, np.array([[1, 2]], np.uint64)) == 1
+    assert core.last_commit[1][0] == core.words[APPLIED] == last[1][0] + 1
+    assert others.add("two")
+    assert users.add("three")
+    assert users.stats().keys == 13
+
+
+def test_it_does_not_wait_for_the_lock(store: bloomstore.Store) -> None:
+    users = store.create("users", SPECS[1])
+    users.add("first")
+    prints = np.array([[1, 2]], np.uint64)
+    with store.core.lock.hold():
+        assert ordinary.add(store.core, users._current(), prints) is None
+        assert users.add("inside")  # re-entrant, the general way
+    assert ordinary.add(store.core, users._current(), prints) == 1
+    assert store.core.lock.take_at_once()
+    store.core.lock.give_back()
+
+
+def test_a_kept_lock_is_given_back_to_durable_adds(store: bloomstore.Store) -> None:
+    quick = store.create("quick", SPECS[1], durability="process")
+    users = store.create("users", SPECS[1])
+    for number in range(300):
+        assert quick.add(number)
+        assert users.add(number)
+    assert quick.may_contain_many(range(300)).all()
+    assert users.may_contain_many(range(300)).all()
+
+
+def test_an_error_of_lmdb_is_an_error_of_the_store(
+    store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lmdb
+
+    users = store.create("users", SPECS[1])
+    users.add_many(range(10))
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object) -> None:
+            raise lmdb.MapFullError("full")
+
+        patch.setattr("bloomstore.catalog.view.CatalogChange.append_journal", fail)
+        with pytest.raises(StoreFailed, match="full"):
+            users.add("never")
+    assert "never" not in users
+    assert users.add("next")
+
+
+def test_a_full_filter_says_so(store: bloomstore.Store) -> None:
+    small = store.create("small", Fixed(capacity=20, target_error=0.01))
+    with pytest.raises(FilterFull):
+        for number in range(500):
+            small.add(number)
+    assert small.stats().error_rate <= 0.01
+
+
+@pytest.mark.skipif(kernels.BACKEND != "compiled", reason="the numpy twin asks the kernels")
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_missing_bits_are_those_of_a_preview(store: bloomstore.Store, spec: FilterSpec) -> None:
+    seen = store.create("seen", spec)
+    seen.add_many(range(90))
+    view = seen._current()
+    stage = view.live.newest
+    assert stage.segment is not None
+    geometry = stage.row.spec.geometry
+    for words in np.random.default_rng(1).integers(0, 1 << 63, (500, 1, 2)).astype(np.uint64):
+        _, _, bits = kernels.preview(stage.segment.vector, geometry, words, 1 << 40, 1 << 40)
+        assert seen._missing_bits(words, view.generation) == bits
+    assert seen._missing_bits(words, view.generation + 1) == -1
