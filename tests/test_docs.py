@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,11 @@ def test_the_database_example_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "readme"}
-    exec(compile(code_blocks(README, "python")[1], "README.md", "exec"), names)
+    module = types.ModuleType("readme")  # where SQLAlchemy looks up the names in annotations
+    monkeypatch.setitem(sys.modules, "readme", module)
+    names = vars(module)
+    # This file's own `from __future__` must not reach into the example.
+    exec(compile(code_blocks(README, "python")[1], "README.md", "exec", dont_inherit=True), names)
     assert capsys.readouterr().out == "valid\n"
     names["plugin"].unlisten()
     names["engine"].dispose()

@@ -363,7 +363,7 @@ class ActiveGuard:
         if live.inexact or facts.doubt:
             return live.inexact or facts.doubt
         if facts.triggers and not self.declared.guard.ignore_triggers:
-            return f"the table has triggers: {', '.join(facts.triggers)}"
+            return f"triggers or views may write to the table: {', '.join(facts.triggers)}"
         for column in self.declared.columns:
             name = column.name.lower()
             found = facts.columns.get(name, ColumnFacts("", doubt="there is no such column"))

@@ -179,7 +179,7 @@ class Asker:
             return None
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
-        return plan, value, self.pending_of(session)
+        return plan, value, self.pending_of(session, mapper)
 
     def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
         """A bulk INSERT that returns the keys the server makes, where that can be had; or None."""
@@ -219,7 +219,7 @@ class Asker:
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
         return (
-            guard.is_absent(ident, self.pending_of(session))
+            guard.is_absent(ident, self.pending_of(session, guard.mapper))
             and BYPASS not in session.info
             and _is_clean(session)
             and not self._is_known(session, guard, ident)
@@ -256,14 +256,16 @@ class Asker:
             metrics.false_positives += 1
         return found
 
-    def pending_of(self, session: Session) -> Pending | None:
+    def pending_of(self, session: Session, mapper: Any = None) -> Pending | None:
         """What the session's own transaction has written."""
         standing: Standing | None = session.info.get(STANDING)
         if standing is not None:
             return self._pending_of_connection(standing.connection)
-        if isinstance(session.bind, Connection):
-            return self._pending_of_connection(session.bind)
-        return None
+        try:
+            bind: Any = session.get_bind(mapper)
+        except UnboundExecutionError:
+            return None
+        return self._pending_of_connection(bind) if isinstance(bind, Connection) else None
 
     def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
         """Whether the session has an object of this identity, whatever the database has."""

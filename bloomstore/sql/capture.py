@@ -4,7 +4,7 @@ Everything that is sent passes the dialect's own events once: unit of work, bulk
 
     do_execute, ...         keys among the parameters; those that the server makes are read from
                             the result before they are needed, at the latest in the durable step
-    do_commit, do_prepare_twophase   the durable step, right before the database's own
+    do_commit, do_..._twophase   the durable step, right before the database's own
     handle_error            forgets what failed
 
 Invariants
@@ -75,7 +75,8 @@ class Capture:
             event.listen(engine, name, listener, insert=True)  # before one that may end the chain
         self._wraps[engine] = [
             Wrap(engine.dialect, "do_commit", self.do_commit),
-            Wrap(engine.dialect, "do_prepare_twophase", self.do_prepare_twophase),
+            Wrap(engine.dialect, "do_prepare_twophase", self.do_twophase),
+            Wrap(engine.dialect, "do_commit_twophase", self.do_twophase),  # without a prepare
         ]
 
     def unlisten(self, engine: Engine) -> None:
@@ -130,7 +131,7 @@ class Capture:
             return
         self._settle(connection, pending)
 
-    def do_prepare_twophase(self, connection: Connection, xid: Any) -> None:
+    def do_twophase(self, connection: Connection, *rest: Any) -> None:
         """A prepared transaction may be committed by anybody: the step comes before."""
         self.do_commit(connection.connection)
 
@@ -187,7 +188,10 @@ class Capture:
         if found is None:
             found = self._pendings[connection.connection] = Pending()
         transaction = connection.get_transaction()
-        if found.transaction() is not transaction:  # the one before was rolled back, or settled
+        before = found.transaction()
+        if before is not transaction:  # the one before was rolled back, or settled
+            if before is not None and before.is_active:
+                found.settle()  # some pools lend one connection twice
             found.clear()
             found.transaction = _none if transaction is None else weakref.ref(transaction)
             found.connection = weakref.ref(connection)

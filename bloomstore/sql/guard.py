@@ -27,7 +27,8 @@ class Guard:
     """What the filter in front of a column must be like. Columns are named for composite keys only.
 
     `deterministic` says of a TypeDecorator that equal values are always sent as equal ones.
-    `ignore_triggers` says that no trigger of the table changes the guarded columns.
+    `ignore_triggers` says that no trigger changes the guarded columns, and that nobody writes
+    through a view.
     """
 
     def __init__(

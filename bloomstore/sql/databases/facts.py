@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ class TableFacts:
 
     version: str
     columns: dict[str, ColumnFacts] = field(default_factory=dict)
-    triggers: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()  # and views through which the table can be written
     hazards: dict[str, str] = field(default_factory=dict)
     doubt: str = ""
 
@@ -91,6 +91,6 @@ def quoted(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
-def joined(names: Iterable[str]) -> str:
-    """Names for a message."""
-    return ", ".join(sorted(names))
+def mentions(text: str, table: str) -> bool:
+    """Whether a text has the table's name as a word."""
+    return re.search(rf"(?<!\w){re.escape(table)}(?!\w)", text, re.IGNORECASE) is not None

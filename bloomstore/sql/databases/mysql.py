@@ -19,6 +19,7 @@ from bloomstore.sql.databases.facts import (
     Cursor,
     StillOpen,
     TableFacts,
+    mentions,
     pause,
     quoted,
     rows,
@@ -70,12 +71,16 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ):
         has_default = row[8] not in (None, "NULL")
         columns[row[0].lower()] = replace(_column(*row[1:8]), has_default=has_default)
-    triggers = rows(
+    found = rows(
         cursor,
-        "SELECT trigger_name FROM information_schema.triggers"
-        f" WHERE (event_object_table = {quoted(table)} OR instr(action_statement, {quoted(table)}))"
-        " AND trigger_name NOT LIKE 'bloomstore%'",
+        "SELECT trigger_name, concat(event_object_table, ' ', action_statement)"
+        " FROM information_schema.triggers WHERE trigger_name NOT LIKE 'bloomstore%'",
+    ) + rows(
+        cursor,
+        "SELECT table_name, view_definition FROM information_schema.views"
+        " WHERE is_updatable = 'YES' AND table_schema NOT IN ('sys', 'mysql')",
     )
+    writers = tuple(name for name, text in found if mentions(text, table))
     hazards = {}
     for name, rule in rows(
         cursor,
@@ -86,7 +91,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         " AND r.update_rule IN ('CASCADE', 'SET DEFAULT')",
     ):
         hazards[name.lower()] = f"a foreign key changes it: ON UPDATE {rule}"
-    return TableFacts(version, columns, tuple(name for (name,) in triggers), hazards)
+    return TableFacts(version, columns, writers, hazards)
 
 
 def _column(

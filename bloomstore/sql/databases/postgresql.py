@@ -46,6 +46,11 @@ WHERE NOT t.tgisinternal AND t.tgname NOT LIKE 'bloomstore%'
 AND (t.tgrelid = {oid} OR position(lower({name}) IN lower(p.prosrc)) > 0
      OR position('execute' IN lower(p.prosrc)) > 0)
 """
+_VIEWS = """
+SELECT DISTINCT v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
+       JOIN pg_class v ON v.oid = r.ev_class
+WHERE d.refobjid = {oid} AND v.oid <> {oid} AND pg_relation_is_updatable(v.oid, true) & 28 <> 0
+"""
 _KEYS = """
 SELECT unnest(conkey) FROM pg_constraint
 WHERE conrelid = {oid} AND contype = 'f' AND (confupdtype IN ('c', 'd') OR confdeltype = 'd')
@@ -95,6 +100,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         numbers[place] = name.lower()
         columns[name.lower()] = replace(_column(*row), has_default=has_default)
     triggers = rows(cursor, _TRIGGERS.format(oid=int(oid), name=quoted(table)))
+    triggers += rows(cursor, _VIEWS.format(oid=int(oid)))
     hazards = {
         numbers[place]: "a foreign key changes it: ON UPDATE CASCADE or SET DEFAULT"
         for (place,) in rows(cursor, _KEYS.format(oid=int(oid)))

@@ -21,6 +21,7 @@ from bloomstore.sql.databases.facts import (
     Cursor,
     StillOpen,
     TableFacts,
+    mentions,
     pause,
     quoted,
     rows,
@@ -68,15 +69,15 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         columns[name.lower()] = replace(found, has_default=default is not None)
     triggers = rows(
         cursor,
-        f"SELECT name FROM {catalog} WHERE type = 'trigger' AND name NOT LIKE 'bloomstore%'"
-        f" AND instr(lower(sql), lower({quoted(table)}))",
+        f"SELECT name, sql FROM {catalog} WHERE type = 'trigger'",
     )
     hazards = {}
     for row in rows(cursor, f"PRAGMA {prefix}foreign_key_list({quoted(table)})"):
         source, on_update, on_delete = row[3].lower(), row[5].upper(), row[6].upper()
         if on_update in ("CASCADE", "SET DEFAULT") or on_delete == "SET DEFAULT":
             hazards[source] = f"a foreign key changes it: ON UPDATE {on_update}"
-    return TableFacts(version, columns, tuple(name for (name,) in triggers), hazards)
+    writers = tuple(name for name, sql in triggers if mentions(sql, table))
+    return TableFacts(version, columns, writers, hazards)
 
 
 def _column(declared: str, definition: list[str] | None, hidden: int) -> ColumnFacts:
