@@ -14,15 +14,12 @@ handle and looks at the note again.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sqlalchemy import Column, Uuid
-from sqlalchemy.engine import Dialect
 
 from bloomstore import BloomStoreError, Filter, Store
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
@@ -30,9 +27,10 @@ from bloomstore.keys import Key
 from bloomstore.sql import canon
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.canon import Canon, Unclear
-from bloomstore.sql.databases import ColumnFacts, TableFacts
+from bloomstore.sql.databases import ColumnFacts
 from bloomstore.sql.guard import Declared
 from bloomstore.sql.metrics import Metrics
+from bloomstore.sql.note import Live, Note
 
 if TYPE_CHECKING:
     from bloomstore.sql.pending import Pending
@@ -42,40 +40,6 @@ log = logging.getLogger("bloomstore.sql")
 NOT_BUILT = "not built yet"
 DELETES_NOTED = 1000  # rows: a note is a durable commit
 NOT_SEEN = "its database has not been seen yet"
-
-
-@dataclass(slots=True)
-class Live:
-    """What was read of the live database on a new connection."""
-
-    dialect: Dialect
-    identity: dict[str, str]
-    table: TableFacts
-    inexact: str = ""
-
-
-@dataclass(slots=True)
-class Note:
-    """What a filter was built with, as it stands in the catalog."""
-
-    table: str
-    schema: str | None
-    columns: list[str]
-    form: dict[str, Any] = field(default_factory=dict)
-    database: dict[str, str] = field(default_factory=dict)
-    store: str = ""
-    rows: int = 0
-    deleted: int = 0
-
-    def pack(self) -> bytes:
-        """As JSON, for people too."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
-
-    @classmethod
-    def unpack(cls, raw: bytes) -> Note:
-        """Unknown fields of a later version are left out."""
-        found = json.loads(raw)
-        return cls(**{name: found[name] for name in cls.__slots__ if name in found})
 
 
 class ActiveGuard:

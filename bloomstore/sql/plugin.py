@@ -26,7 +26,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError, SpecError
-from bloomstore.sql.active import ActiveGuard, Live
+from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
 from bloomstore.sql.build import BuildError, Built, build_guard
@@ -35,6 +35,7 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import declared_in, declared_on
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
+from bloomstore.sql.note import Live
 from bloomstore.sql.session import GuardedSession
 
 log = logging.getLogger("bloomstore.sql")

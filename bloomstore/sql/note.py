@@ -1,0 +1,49 @@
+"""What a filter was built with, and what the live database is now: both sides of a comparison.
+
+The note stands in the store's notes as JSON under "guard/<name>"; Live is read on each new
+connection.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy.engine import Dialect
+
+from bloomstore.sql.databases import TableFacts
+
+
+@dataclass(slots=True)
+class Live:
+    """What was read of the live database on a new connection."""
+
+    dialect: Dialect
+    identity: dict[str, str]
+    table: TableFacts
+    inexact: str = ""
+
+
+@dataclass(slots=True)
+class Note:
+    """What a filter was built with, as it stands in the catalog."""
+
+    table: str
+    schema: str | None
+    columns: list[str]
+    form: dict[str, Any] = field(default_factory=dict)
+    database: dict[str, str] = field(default_factory=dict)
+    store: str = ""
+    rows: int = 0
+    deleted: int = 0
+
+    def pack(self) -> bytes:
+        """As JSON, for people too."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+
+    @classmethod
+    def unpack(cls, raw: bytes) -> Note:
+        """Unknown fields of a later version are left out."""
+        found = json.loads(raw)
+        return cls(**{name: found[name] for name in cls.__slots__ if name in found})
