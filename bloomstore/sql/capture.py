@@ -122,14 +122,17 @@ class Capture:
 
     def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
-        pending = self._pendings.get(lent)
-        if pending is None:
-            return
+        raw = lent.dbapi_connection
+        for other, pending in list(self._pendings.items()):
+            if other.dbapi_connection is raw:  # some pools lend one connection to several
+                self._settle_transaction(pending)
+
+    def _settle_transaction(self, pending: Pending) -> None:
         connection = pending.connection()
         if connection is None or pending.transaction() is not connection.get_transaction():
             pending.clear()  # of a transaction that was rolled back
-            return
-        self._settle(connection, pending)
+        else:
+            self._settle(connection, pending)
 
     def do_twophase(self, connection: Connection, *rest: Any) -> None:
         """A prepared transaction may be committed by anybody: the step comes before."""

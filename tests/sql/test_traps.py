@@ -1,0 +1,277 @@
+"""Programs that once got a wrong "no", lost rows or were stopped by a guard."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+from sqlalchemy.ext.declarative import ConcreteBase
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy.pool import StaticPool
+
+import bloomstore
+from bloomstore.errors import SpecError
+from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+
+from .conftest import every_row_is_known
+from .models import Base, Member, Team, User
+
+
+class Color(str, enum.Enum):  # noqa: UP042  the older form, whose str() is its name
+    RED = "red"
+
+
+class Empty(sa.TypeDecorator[str]):
+    """None is stored as an empty string."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return "" if value is None else value
+
+
+class Prefixed(sa.TypeDecorator[str]):
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else f"p:{value}"
+
+
+def table_of(type_: Any, **guard: Any) -> sa.Table:
+    return sa.Table(
+        "trapped",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("c", type_, info={"bloomstore": Guard(**guard)}),
+    )
+
+
+def built(store: bloomstore.Store, engine: sa.Engine, metadata: sa.MetaData) -> BloomPlugin:
+    metadata.create_all(engine)
+    plugin = BloomPlugin(store, metadata)
+    plugin.listen(engine)
+    plugin.build(engine)
+    return plugin
+
+
+def text_type(kind: str) -> sa.String:
+    return sa.String(20, collation="utf8mb4_bin" if kind == "mariadb" else None)
+
+
+def test_a_str_enum_is_its_value(store, engine, kind) -> None:
+    table = table_of(text_type(kind))
+    plugin = built(store, engine, table.metadata)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, c=Color.RED))
+    assert plugin.probe(table.c.c, "red") is Answer.MAYBE
+    plugin.unlisten()
+
+
+def test_none_may_be_sent_as_something(store, engine, kind) -> None:
+    if kind == "mariadb":
+        pytest.skip("a TypeDecorator cannot name a collation there")
+    table = table_of(Empty(20), deterministic=True)
+    plugin = built(store, engine, table.metadata)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, c=None))
+    assert plugin.probe(table.c.c, "") is Answer.MAYBE
+    plugin.unlisten()
+
+
+def test_the_type_of_the_bind_decides_what_is_sent(store, engine, kind) -> None:
+    table = table_of(text_type(kind))
+    plugin = built(store, engine, table.metadata)
+    with engine.begin() as connection:
+        sent = sa.bindparam("e", type_=Prefixed(20))
+        connection.execute(sa.insert(table).values(id=1, c=sent), {"e": "zz"})
+    assert plugin.probe(table.c.c, "p:zz") is Answer.MAYBE
+    plugin.unlisten()
+
+
+def test_rows_that_a_commit_listener_writes_have_their_keys(plugin, engine) -> None:
+    def write(connection: sa.Connection) -> None:
+        if not connection.info.pop("again", False):
+            connection.info["again"] = True
+            connection.execute(sa.insert(Team).values(id=321))
+
+    sa.event.listen(engine, "commit", write)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(email="outbox@x"))
+    sa.event.remove(engine, "commit", write)
+    assert plugin.probe(Team.id, 321) is Answer.MAYBE
+    every_row_is_known(plugin, engine)
+
+
+def test_two_phase_without_prepare(plugin, engine, kind) -> None:
+    if kind != "postgresql":
+        pytest.skip("two-phase commit is tested on PostgreSQL")
+    connection = engine.connect()
+    transaction = connection.begin_twophase()
+    connection.execute(sa.insert(Team).values(id=77))
+    transaction.commit()
+    connection.close()
+    assert plugin.probe(Team.id, 77) is Answer.MAYBE
+
+
+def test_a_failed_statement_in_a_savepoint_raises_no_fence(plugin, engine, sessions) -> None:
+    with sessions.begin() as session:
+        session.add(User(email="twice@x"))
+        session.flush()
+        with pytest.raises(sa.exc.IntegrityError), session.begin_nested():
+            session.execute(sa.insert(User.__table__).values(email="twice@x"))
+    assert plugin.probe(User.email, "nobody@x") is Answer.ABSENT
+    every_row_is_known(plugin, engine)
+
+
+def test_a_list_that_is_used_twice_is_not_pruned(plugin, engine, sessions) -> None:
+    with sessions.begin() as session:
+        session.add(Team(id=5))
+        session.flush()
+        session.add(User(id=1, email="one@x", team_id=5))
+    ids = sa.bindparam("ids", expanding=True)
+    query = select(User).where(User.id.in_(ids), User.team_id.in_(ids)).options(Guarded())
+    with sessions() as session:
+        assert len(session.scalars(query, {"ids": [1, 5, 99]}).all()) == 1
+
+
+def test_a_union_below_is_left_alone(plugin, sessions) -> None:
+    with sessions.begin() as session:
+        session.add(Team(id=5))
+    with sessions() as session:
+        query = session.query(User.id).union(session.query(Team.id)).filter(User.id == 5)
+        assert query.options(Guarded()).all() == [(5,)]
+
+
+def test_a_row_for_nothing_is_returned(plugin, sessions, kind) -> None:
+    if kind != "postgresql":
+        pytest.skip("GROUP BY ROLLUP is tested on PostgreSQL")
+    query = select(User.id).where(User.id == 99).group_by(sa.func.rollup(User.id))
+    with sessions() as session:
+        assert session.execute(query.options(Guarded())).all() == [(None,)]
+
+
+def test_concrete_inheritance_is_left_alone(store, engine) -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Person(ConcreteBase, Own):
+        __tablename__ = "trap_persons"
+        id: Mapped[int] = mapped_column(primary_key=True, info={"bloomstore": Guard()})
+        __mapper_args__ = {"polymorphic_identity": "person", "concrete": True}  # noqa: RUF012
+
+    class Clerk(Person):
+        __tablename__ = "trap_clerks"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        __mapper_args__ = {"polymorphic_identity": "clerk", "concrete": True}  # noqa: RUF012
+
+    plugin = built(store, engine, Own.metadata)
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    plugin.listen(sessions)
+    with sessions.begin() as session:
+        session.add(Clerk(id=5))
+    with sessions() as session:
+        assert session.get(Person, 5) is not None
+        query = select(Person).where(Person.id == 5).options(Guarded())
+        assert session.scalars(query).one() is not None
+    plugin.unlisten()
+
+
+def test_a_statement_that_translates_its_schema_is_captured(plugin, engine, kind) -> None:
+    if kind != "postgresql":
+        pytest.skip("schemas are tested on PostgreSQL")
+    other = sa.Table(
+        "teams",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("label", sa.Uuid, default=sa.func.gen_random_uuid()),
+        schema="tenant",
+    )
+    statement = sa.insert(other).values(id=9)
+    with engine.begin() as connection:
+        options = {"schema_translate_map": {"tenant": "public"}}
+        connection.execute(statement, execution_options=options)
+    assert plugin.probe(Team.id, 9) is not Answer.ABSENT
+
+
+def test_an_upsert_names_columns_by_their_keys(store, engine, kind) -> None:
+    if kind == "mariadb":
+        pytest.skip("it has ON DUPLICATE KEY")
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    table = sa.Table(
+        "trapped",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("email", sa.String(20), key="mail", info={"bloomstore": Guard()}),
+    )
+    plugin = built(store, engine, table.metadata)
+    made = (sqlite if kind == "sqlite" else postgresql).insert(table)
+    with engine.begin() as connection:
+        connection.execute(made.values(id=1, mail="first"))
+        made = made.values(id=1, mail="first")
+        connection.execute(
+            made.on_conflict_do_update(index_elements=["id"], set_={"mail": "second"})
+        )
+    assert plugin.probe(table.c.mail, "second") is not Answer.ABSENT
+    plugin.unlisten()
+
+
+def test_one_name_is_one_guard(store) -> None:
+    metadata = sa.MetaData()
+    for name in ("first", "second"):
+        sa.Table(name, metadata, sa.Column("a", sa.Integer, info={"bloomstore": Guard(name="x")}))
+    with pytest.raises(SpecError, match="two guards"):
+        BloomPlugin(store, metadata)
+
+
+def test_a_pool_of_one_connection_loses_nothing(store) -> None:
+    engine = sa.create_engine(
+        "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
+    Base.metadata.create_all(engine)
+    plugin = BloomPlugin(store)  # guards are found on the tables of the statements
+    plugin.listen(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Team).values(id=1))
+        connection.execute(sa.insert(Member).values(team_id=1, name="a"))
+    plugin.build(engine)
+    with engine.connect() as connection:
+        assert connection.scalar(select(sa.func.count()).select_from(Team)) == 1
+        connection.execute(sa.insert(Team).values(id=2))
+        with engine.connect() as second:
+            second.execute(sa.insert(Team).values(id=3))
+            connection.commit()
+    every_row_is_known(plugin, engine)
+    plugin.unlisten()
+    engine.dispose()
+
+
+def test_a_closed_store_does_not_stop_the_application(store, engine, tmp_path) -> None:
+    with bloomstore.open(tmp_path / "closing") as closing:
+        plugin = BloomPlugin(closing, Base.metadata)
+        plugin.listen(engine)
+        plugin.build(engine)
+    engine.dispose()
+    with engine.connect() as connection:
+        assert connection.scalar(select(sa.func.count()).select_from(User)) == 0
+    assert plugin.probe(User.email, "a@x") == Answer.UNKNOWN
+    plugin.unlisten()
+
+
+def test_the_caller_may_say_where_to_ask(plugin, engine, sessions, tmp_path) -> None:
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(other)
+    with other.begin() as connection:
+        connection.execute(sa.insert(User).values(id=7, email="elsewhere@x"))
+    query = select(User).where(User.email == "elsewhere@x").options(Guarded())
+    with sessions() as session:
+        assert session.scalars(query, bind_arguments={"bind": other}).one().id == 7
+    with GuardedSession(binds={User: other}) as session:
+        plugin.listen(session)
+        assert session.get(User, 7) is not None
+    other.dispose()
