@@ -54,8 +54,9 @@ def test_four_processes_add_to_one_filter_through_growth(path: Path, durability:
         worker.tell("all are in")
     assert [worker.hear() for worker in workers] == ["found"] * 4
     with open_server(path) as witness:
-        # A key that a filter reports wrongly is not new; everything else is counted once.
-        assert witness.ask("keys", durability) == new
+        # A key that a filter reports wrongly is not new; everything else is counted once. A batch
+        # says what was new when it was collected: others may set the same bits before its end.
+        assert 0 <= new - witness.ask("keys", durability) < 10
         assert 4 * keys * 0.98 < new <= 4 * keys
         assert witness.ask("check") == []
     for worker in workers:
