@@ -199,7 +199,7 @@ class ActiveGuard:
 
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""
-        if self.doubt and self._still_doubts() and self.doubt != NOT_BUILT:
+        if self.doubt and self._still_doubts() and not self._has_its_form():
             self.fence(f"written in doubt: {self.doubt}")
             return
         try:
@@ -210,7 +210,10 @@ class ActiveGuard:
                 self.filter.add_many(list(keys))
         except FilterNotFound:
             self.reopen()
-            self.fence("written while its filter was replaced")
+            if self._has_its_form():
+                self._with_filter(lambda found: found.add_many(list(keys)))
+            else:
+                self.fence("written while its filter was replaced")
 
     def _with_filter(self, act: Callable[[Filter], object]) -> None:
         try:
@@ -261,14 +264,22 @@ class ActiveGuard:
 
     def meet(self, live: Live) -> None:
         """Compares the live database with what the filter was built from."""
+        if self._lives.get(id(live.dialect)) == live:
+            self._still_doubts()  # one more connection to what is known: other threads go on
+        else:
+            self._judge(live)
+
+    def _judge(self, live: Live) -> None:
+        # First the doubt: no other thread may use a new canon with what was known before.
+        self.own = None
+        self.canon = None
+        self.doubt = NOT_SEEN
         self._live = live
         self._lives[id(live.dialect)] = live
         self._processors = tuple(
             column.type.dialect_impl(live.dialect).bind_processor(live.dialect)
             for column in self.declared.columns
         )
-        self.canon = None
-        self.own = None
         doubt = next(filter(None, map(self._doubt_of_table, self._lives.values())), "")
         if not doubt and any(each.identity != live.identity for each in self._lives.values()):
             doubt = "the plugin listens to engines of several databases"
@@ -301,9 +312,10 @@ class ActiveGuard:
     def note(self) -> Note:
         """What the filter was built with; an empty form if it never was."""
         found = self.store.notes.get(f"guard/{self.name}")
-        return self._fresh_note() if found is None else Note.unpack(found)
+        return self.fresh_note() if found is None else Note.unpack(found)
 
-    def _fresh_note(self) -> Note:
+    def fresh_note(self) -> Note:
+        """The note of a filter that holds nothing yet."""
         table = self.declared.table
         return Note(table.name, table.schema, [column.name for column in self.declared.columns])
 
@@ -350,7 +362,7 @@ class ActiveGuard:
         note = self.note()
         if not note.form:
             return NOT_BUILT
-        declared = self._fresh_note()
+        declared = self.fresh_note()
         if (note.table, note.schema, note.columns) != (
             declared.table,
             declared.schema,
@@ -376,6 +388,11 @@ class ActiveGuard:
         if self._live is not None and self.canon is not None:
             self.doubt = self._doubt_of_note()
         return bool(self.doubt)
+
+    def _has_its_form(self) -> bool:
+        """Whether keys of now fit into the filter, whatever else is in doubt."""
+        note = self.note()
+        return self.canon is not None and (note.building or note.form) in ({}, self.form())
 
     # The filter --------------------------------------------------------------------
 
@@ -403,7 +420,7 @@ class ActiveGuard:
         try:
             self.filter = self._open()
             if self._live is not None:
-                self.meet(self._live)
+                self._judge(self._live)
         except BloomStoreError as error:
             self.doubt = str(error)
 

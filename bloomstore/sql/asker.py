@@ -91,6 +91,7 @@ class Asker:
         self.policy = policy
         self._guards_of = guards_of
         self._listens_to = listens_to
+        self.is_listening = False  # while it is not, writes go unseen and nothing is answered
         self._pending_of_connection = pending_of_connection
         self._plans: dict[Any, ReadPlan | None] = {}
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
@@ -339,7 +340,7 @@ class Asker:
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
             return self._is_usable(bind) and (self.policy != "auto" or not _has_snapshots(bind))
-        if not standing.may_skip or CHANGED in standing.info:
+        if not self.is_listening or not standing.may_skip or CHANGED in standing.info:
             return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
             return False

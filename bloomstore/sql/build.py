@@ -1,7 +1,8 @@
 """Builds guards while the application runs: every row that can be seen has its key afterwards.
 
 The order is that of CREATE INDEX CONCURRENTLY (sql.md D14):
-  1. the filter is fenced and every writer adds to it; the fences of this moment are remembered;
+  1. the filter is fenced and every writer adds to it that knows the column's form, which the note
+     tells from here on; the others fence it. The fences of this moment are remembered;
   2. every statement in flight and every transaction that is open now ends: whatever was written
      without its key, or behind a remembered fence, is committed or gone;
   3. one snapshot is read to its end, raw, and counted by the database as well;
@@ -58,7 +59,11 @@ def build_guard(
     """Makes one guard valid. Raises BuildError and changes nothing for the worse."""
     if guard.canon is None:
         raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
+    form = guard.form()
     _replace_if_of_another_form(guard)
+    note = guard.note()
+    note.building = form
+    guard.write_note(note)
     tokens = list(guard.filter.fences)
     if not tokens:
         tokens = [guard.filter.fence("being built")]
@@ -71,25 +76,25 @@ def build_guard(
         raise BuildError(
             f"guard {guard.name}: what was open has not ended after {patience:g} s: {error}"
         ) from None
-    form = guard.form()
     level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
     with engine.connect().execution_options(isolation_level=level) as connection:
         database.begin_snapshot(connection)
         rows, keys = _scan(guard, connection, progress)
     if guard.form() != form:
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
-    note = guard.note()
+    note = guard.fresh_note()
     note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
-    note.rows, note.deleted = rows, 0
+    note.rows = rows
     guard.write_note(note)
     guard.filter.unfence(*tokens)
     return Built(guard.name, rows, keys, guard.why_unknown())
 
 
 def _replace_if_of_another_form(guard: ActiveGuard) -> None:
-    note = guard.note()
+    note, fresh = guard.note(), guard.fresh_note()
     is_another = note.form and (
-        note.form != guard.form()
+        (note.table, note.schema, note.columns) != (fresh.table, fresh.schema, fresh.columns)
+        or note.form != guard.form()
         or note.database != guard.identity()
         or note.store != guard.store.incarnation
     )
@@ -97,6 +102,7 @@ def _replace_if_of_another_form(guard: ActiveGuard) -> None:
     if is_another or state.name not in ("sound", "fenced"):
         with contextlib.suppress(FilterNotFound):
             guard.store.drop(guard.name)
+        guard.write_note(fresh)
         guard.reopen()
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import TypeAlias
@@ -38,14 +38,14 @@ class Unclear(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Canon:
-    """The canonical form of one column.
+    """The canonical form of one column: equal to another that has the same id.
 
     `own` is a type whose values are their own key, so that fast paths need no call; subclasses of
     it do not count. `replaced` are keys that the database stores as something else.
     """
 
     id: str
-    of: Form
+    of: Form = field(compare=False)
     own: type | None = None
     replaced: tuple[Key, ...] = ()
 

@@ -123,9 +123,13 @@ class Capture:
     def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
         raw = lent.dbapi_connection
-        for other, pending in list(self._pendings.items()):
-            if other.dbapi_connection is raw:  # some pools lend one connection to several
-                self._settle_transaction(pending)
+        for reference in self._pendings.keyrefs():  # a copy: other threads come and go
+            other = reference()
+            # Some pools lend one connection to several.
+            if other is not None and other.dbapi_connection is raw:
+                pending = self._pendings.get(other)
+                if pending is not None:
+                    self._settle_transaction(pending)
 
     def _settle_transaction(self, pending: Pending) -> None:
         connection = pending.connection()

@@ -33,6 +33,7 @@ class Note:
     schema: str | None
     columns: list[str]
     form: dict[str, Any] = field(default_factory=dict)
+    building: dict[str, Any] = field(default_factory=dict)  # the form of a build that goes on
     database: dict[str, str] = field(default_factory=dict)
     store: str = ""
     rows: int = 0

@@ -10,11 +10,13 @@ one at a time, and its keys are read when the next one is sent, when somebody as
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from bloomstore.errors import FilterNotFound
 from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
@@ -81,14 +83,15 @@ class Pending:
         self.resolve()
         for guard, reason in self.unknown.items():
             guard.fence(reason)
-        known = [(guard, keys) for guard, keys in self.keys.items() if guard not in self.unknown]
-        if len(known) == 1:
-            guard, keys = known[0]
+        known = {guard: keys for guard, keys in self.keys.items() if guard not in self.unknown}
+        if len(known) > 1 and not any(guard.doubt for guard in known):
+            with contextlib.suppress(FilterNotFound):  # then each by itself: one was replaced
+                with next(iter(known)).store.batch():
+                    for guard, keys in known.items():
+                        guard.filter.add_many(list(keys))
+                known = {}
+        for guard, keys in known.items():
             guard.add(keys)
-        elif known:
-            with known[0][0].store.batch():
-                for guard, keys in known:
-                    guard.add(keys)
         for guard, count in self.deleted.items():
             guard.count_deleted(count)
         self.clear()
@@ -110,3 +113,5 @@ class Pending:
                 self.keys.setdefault(guard, set()).update(keys_of(guard, sources, context))
             except Unclear as why:
                 self.unknown[guard] = str(why)
+            except Exception as error:  # noqa: BLE001  types of the user, drivers, versions
+                self.unknown[guard] = f"its keys could not be read: {error!r}"

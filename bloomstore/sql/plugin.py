@@ -89,6 +89,7 @@ class BloomPlugin:
 
     def unlisten(self) -> None:
         """Takes every listener away; nothing of the plugin is left behind."""
+        self._asker.is_listening = False
         for undo in reversed(self._undo):
             undo()
         with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
@@ -114,6 +115,7 @@ class BloomPlugin:
         for name, listener in listeners:
             self._listen(engine, name, listener)
         self._engines.append(engine)
+        self._asker.is_listening = True
         if target is engine:
             self._meet_again()
 

@@ -220,16 +220,14 @@ class Filter(OneKey):
             and view.coming is None
             and not is_kept
             and view.live.find(prints[:_SAMPLE]).all()
+            and view.live.find(prints).all()
+            and core.words[GENERATION] == view.generation
+            and view.live.damage is None
         ):
-            unknown = writer.without(prints, view.live.find(prints))
-            if core.words[GENERATION] == view.generation and view.live.damage is None:
-                prints = unknown
-        if not len(prints):
             return 0
-        if keep or self._fast_generation != view.generation:
-            return self._store.group.add(core, self._current, prints, keep=keep)
-        prints = writer.unknown_to_older(view.live, prints)
-        return self._store.group.add(core, self._current, prints, keep=False, seen=view)
+        seen = None if keep or self._fast_generation != view.generation else view
+        # Known keys go along: a rebuild that begins before the lock is held must get them too.
+        return self._store.group.add(core, self._current, prints, keep=keep, seen=seen)
 
     def _current(self) -> FilterView:
         """The view of this moment; reloaded when the generation moved."""

@@ -22,7 +22,7 @@ from bloomstore.store.writer import Prints
 
 
 def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = None) -> int | None:
-    """Adds keys durably that no stage but the newest has; None if something is out of order.
+    """Adds keys durably; None if something is out of order.
 
     `handle` is given with one key: it can say what that changes in less time than a kernel.
     """
@@ -47,6 +47,9 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
             ):
                 return None
             if handle is None:
+                prints = writer.unknown_to_older(live, prints)
+                if not len(prints):
+                    return 0
                 part, taken = writer.plan(core, live.newest, prints)
                 if taken < len(prints):
                     return None

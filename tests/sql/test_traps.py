@@ -275,3 +275,108 @@ def test_the_caller_may_say_where_to_ask(plugin, engine, sessions, tmp_path) -> 
         plugin.listen(session)
         assert session.get(User, 7) is not None
     other.dispose()
+
+
+def test_one_more_connection_does_not_fence_what_other_threads_write(plugin, engine) -> None:
+    """Facts that are known already change nothing: not even for a moment."""
+    guard = plugin.guards["users.id"]
+    seen = []
+    real = type(guard)._judge
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(guard), "_judge", lambda *rest: seen.append(1) or real(*rest))
+        engine.dispose()
+        with engine.connect() as connection:
+            connection.execute(select(User.id)).all()
+    assert not seen
+    assert not guard.why_unknown()
+
+
+def test_another_database_does_not_fence_the_filter(store, engine, tmp_path) -> None:
+    """A program that is pointed at a test database must not put production's guard in doubt."""
+    table = table_of(sa.Integer)
+    built(store, engine, table.metadata).unlisten()
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    table.metadata.create_all(other)
+    elsewhere = BloomPlugin(store, table.metadata)
+    elsewhere.listen(other)
+    with other.begin() as connection:
+        connection.execute(table.insert().values(id=1, c=7))
+    elsewhere.unlisten()
+    other.dispose()
+    if engine.dialect.name != "sqlite":  # else the form is the same, and so it is added
+        return
+    assert not store["trapped.c"].fences
+
+
+def test_keys_that_cannot_be_read_fence_the_guard_and_not_the_program(
+    plugin, engine, monkeypatch
+) -> None:
+    def broken(*rest: Any) -> set[Any]:
+        raise RuntimeError("a driver of tomorrow")
+
+    monkeypatch.setattr("bloomstore.sql.pending.keys_of", broken)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=77, email="x@y"))
+    monkeypatch.undo()
+    assert plugin.probe(User.id, 77) is not Answer.ABSENT
+    assert "could not be read" in plugin.guards["users.id"].why_unknown()
+
+
+def test_a_doubtful_guard_beside_a_sound_one(plugin, engine, store) -> None:
+    """Both are written by one transaction: the fence of one is no part of the other's batch."""
+    guard = plugin.guards["users.email"]
+    note = guard.note()
+    note.form = {**note.form, "canon": "another/1"}
+    guard.write_note(note)
+    assert guard._judge(guard._live) is None
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=78, email="doubt@y"))
+    assert plugin.probe(User.id, 78) is Answer.MAYBE
+    assert plugin.probe(User.email, "doubt@y").name == "UNKNOWN"
+    assert store["users.email"].fences
+
+
+def test_nothing_is_answered_after_unlisten_in_an_open_session(plugin, sessions, sent) -> None:
+    with sessions() as session:
+        session.execute(select(User.id)).all()
+        asks = select(User.id).where(User.id == 79).options(Guarded())
+        sent()
+        session.scalars(asks).all()
+        assert sent() == 0
+        plugin.unlisten()
+        session.scalars(asks).all()
+        session.get(User, 79)
+        assert sent() == 2
+
+
+def test_a_writer_that_does_not_know_the_form_being_built_fences(store, engine) -> None:
+    """Its connections are older than an ALTER: the keys it would add are of another form."""
+    table = table_of(sa.Integer)
+    plugin = built(store, engine, table.metadata)
+    guard = plugin.guards["trapped.c"]
+    note = guard.fresh_note()
+    note.building = {**guard.form(), "canon": "another/1"}
+    guard.write_note(note)
+    guard._judge(guard._live)
+    with engine.begin() as connection:
+        connection.execute(table.insert().values(id=1, c=7))
+    assert any("in doubt" in why for why in store["trapped.c"].fences.values())
+    plugin.unlisten()
+
+
+def test_a_writer_whose_filter_was_replaced_by_a_build_adds_to_the_new_one(store, engine) -> None:
+    table = table_of(sa.Integer)
+    plugin = built(store, engine, table.metadata)
+    guard = plugin.guards["trapped.c"]
+    store.drop("trapped.c")
+    note = guard.fresh_note()
+    note.building = guard.form()
+    guard.write_note(note)
+    other = store.create("trapped.c", guard.declared.guard.spec, fence="being built")
+    with engine.begin() as connection:
+        connection.execute(table.insert().values(id=1, c=7))
+    assert list(other.fences.values()) == ["being built"]
+    other.unfence(*other.fences)
+    assert 7 in other
+    assert 8 not in other
+    plugin.unlisten()

@@ -11,7 +11,7 @@ import bloomstore
 from bloomstore import Fixed, Scalable, kernels
 from bloomstore.errors import FilterFull, StoreFailed
 from bloomstore.spec.families import FilterSpec
-from bloomstore.store import ordinary
+from bloomstore.store import ordinary, rebuild
 from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
 
 SPECS: list[FilterSpec] = [
@@ -157,3 +157,27 @@ def test_missing_bits_are_those_of_a_preview(store: bloomstore.Store, spec: Filt
         _, _, bits = kernels.preview(stage.segment.vector, geometry, words, 1 << 40, 1 << 40)
         assert seen._missing_bits(words, view.generation) == bits
     assert seen._missing_bits(words, view.generation + 1) == -1
+
+
+def test_a_rebuild_that_begins_before_the_lock_gets_the_known_keys_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look finds them in an old stage; by the time of the lock there is a new chain."""
+    with bloomstore.open(tmp_path / "store") as store:
+        seen = store.create("seen", Scalable(target_error=0.01, initial_capacity=50))
+        seen.add_many(range(400))
+        assert len(seen.stats().stages) > 2
+        seen.may_contain_many(range(400))
+        begun = []
+        real = ordinary.add
+
+        def late(*arguments: object) -> int | None:
+            if not begun:
+                begun.append(rebuild.begin(store, "seen", None))
+            return real(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ordinary, "add", late)
+        assert seen.add_many([3, 5, 7, 1_000_000]) <= 1
+        assert begun
+        begun[0].switch()
+        assert seen.may_contain_many([3, 5, 7, 1_000_000]).all()
