@@ -65,7 +65,7 @@ class Capture:
             "handle_error": self.handle_error,
         }
         # By what the pool has lent: it is gone when the connection returns.
-        self._pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
+        self.pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
         self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
         self._wraps: dict[Engine, list[Wrap]] = {}
 
@@ -88,9 +88,9 @@ class Capture:
 
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
-        if not self._pendings or connection.closed or connection.invalidated:
+        if not self.pendings or connection.closed or connection.invalidated:
             return None
-        found = self._pendings.get(connection.connection)
+        found = self.pendings.get(connection.connection)
         if found is None or found.transaction() is not connection.get_transaction():
             return None
         found.resolve()
@@ -104,6 +104,9 @@ class Capture:
 
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any) -> None:
         """Collects the keys that are sent."""
+        known = self._plans.get(id(context.compiled))
+        if known is not None and known[1] is READS and known[0]() is context.compiled:
+            return  # what most statements are
         self._sees(context.root_connection, statement, context)
 
     def do_execute_no_params(self, cursor: Any, statement: str, context: Any) -> None:
@@ -116,18 +119,18 @@ class Capture:
         if connection is None or connection.closed or connection.invalidated:
             return
         self._flight.land(connection)
-        pending = self._pendings.get(connection.connection)
+        pending = self.pendings.get(connection.connection)
         if pending is not None and pending.waits_for(context.execution_context):
             pending.waiting = None
 
     def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
         raw = lent.dbapi_connection
-        for reference in self._pendings.keyrefs():  # a copy: other threads come and go
+        for reference in self.pendings.keyrefs():  # a copy: other threads come and go
             other = reference()
             # Some pools lend one connection to several.
             if other is not None and other.dbapi_connection is raw:
-                pending = self._pendings.get(other)
+                pending = self.pendings.get(other)
                 if pending is not None:
                     self._settle_transaction(pending)
 
@@ -191,9 +194,9 @@ class Capture:
 
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
-        found = self._pendings.get(connection.connection)
+        found = self.pendings.get(connection.connection)
         if found is None:
-            found = self._pendings[connection.connection] = Pending()
+            found = self.pendings[connection.connection] = Pending()
         transaction = connection.get_transaction()
         before = found.transaction()
         if before is not transaction:  # the one before was rolled back, or settled
