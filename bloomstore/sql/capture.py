@@ -115,10 +115,11 @@ class Capture:
 
     def handle_error(self, context: Any) -> None:
         """A statement that failed is not in flight any more, and made no key."""
+        if context.execution_context is not None:
+            self._flight.land(context.execution_context)
         connection = context.connection
         if connection is None or connection.closed or connection.invalidated:
             return
-        self._flight.land(connection)
         pending = self.pendings.get(connection.connection)
         if pending is not None and pending.waits_for(context.execution_context):
             pending.waiting = None
@@ -150,7 +151,7 @@ class Capture:
     def _sees(self, connection: Connection, statement: str, context: Any) -> None:
         compiled = context.compiled
         if compiled is None:
-            self._sees_text(connection, statement)
+            self._sees_text(connection, statement, context)
             return
         known = self._plans.get(id(compiled))
         if known is not None and known[0]() is compiled:
@@ -163,7 +164,7 @@ class Capture:
         if plan is READS:
             return
         if plan is None:
-            self._sees_text(connection, statement)
+            self._sees_text(connection, statement, context)
             return
         translated = context.execution_options.get("schema_translate_map")
         if translated:
@@ -184,7 +185,7 @@ class Capture:
             for guard, sources in plan.written:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
-            self._settle_in_flight(connection, pending)
+            self._settle_in_flight(connection, pending, context)
 
     def _plan(self, compiled: Any, translated: dict[Any, Any]) -> WritePlan | None:
         """None: to be treated as text."""
@@ -207,7 +208,7 @@ class Capture:
             found.connection = weakref.ref(connection)
         return found
 
-    def _sees_text(self, connection: Connection, statement: str) -> None:
+    def _sees_text(self, connection: Connection, statement: str, context: Any) -> None:
         text = self._texts.get(statement)
         if text is None:
             if len(self._texts) >= TEXTS_KEPT:
@@ -228,13 +229,15 @@ class Capture:
         pending.unknown.update(written)
         if _is_autocommit(connection):
             if written:
-                self._settle_in_flight(connection, pending)
+                self._settle_in_flight(connection, pending, context)
         elif text.may_commit and (pending.keys or pending.unknown):
             self._settle(connection, pending)
             pending.unknown.update(written)  # the rows may come after a build's snapshot
 
-    def _landed(self, connection: Connection, *rest: Any) -> None:
-        self._flight.land(connection)
+    def _landed(
+        self, connection: Connection, cursor: Any, text: str, sent: Any, context: Any, many: bool
+    ) -> None:
+        self._flight.land(context)
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         try:
@@ -243,14 +246,14 @@ class Capture:
             connection.invalidate()
             raise
 
-    def _settle_in_flight(self, connection: Connection, pending: Pending) -> None:
+    def _settle_in_flight(self, connection: Connection, pending: Pending, context: Any) -> None:
         """Under AUTOCOMMIT: a build that begins now waits until the statement has ended."""
-        if self._flight.take_off(connection):
+        if self._flight.take_off(context):
             event.listen(connection, "after_cursor_execute", self._landed)
         try:
             pending.settle()
         except BaseException:
-            self._flight.land(connection)
+            self._flight.land(context)
             raise
 
 
