@@ -65,7 +65,7 @@ class CsvSource(_Columns):
         with reading(self._path) as file:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
-    def batches(self, position: Position | None) -> abc.Iterator[Batch]:
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """Rows are passed over one by one up to the position."""
         done = position or 0
         parse, expected = PARSERS[self._key_type]
@@ -98,7 +98,7 @@ class ParquetSource(_Columns):
         with _arrow_errors(self._path), self._open() as file:
             return int(file.metadata.num_rows)
 
-    def batches(self, position: Position | None) -> abc.Iterator[Batch]:
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """Row groups that end before the position are not read."""
         start = position or 0
         with _arrow_errors(self._path), self._open() as file:
@@ -134,7 +134,7 @@ class ArrowSource(_Columns):
         with _arrow_errors(self._path), self._open() as file:
             return sum(file.get_batch(n).num_rows for n in range(file.num_record_batches))
 
-    def batches(self, position: Position | None) -> abc.Iterator[Batch]:
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """In slices of its record batches."""
         start, done = position or 0, 0
         with _arrow_errors(self._path), self._open() as file:

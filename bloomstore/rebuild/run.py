@@ -26,6 +26,7 @@ from typing import Any
 from bloomstore import Store
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.rebuild.ahead import ahead
 from bloomstore.rebuild.plan import plan_rebuild
 from bloomstore.rebuild.source import Incomplete, Source
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
@@ -83,6 +84,7 @@ def rebuild(
     identity = _plain(source.identity())
     found, began_again = (None, "") if restart else _resumed(store, name, source, identity, wanted)
     if found is None:
+        source.begin()
         plan = plan_rebuild(
             store[name], source, spec=spec, capacity=capacity, target_error=target_error
         )
@@ -163,7 +165,8 @@ def _fill(
     source.prepare(patience)
     keys = 0
     progress(state.rows)
-    for batch in source.batches(state.position):
+    batches = source.batches(state.position)
+    for batch in ahead(batches) if source.reads_ahead else batches:
         keys += new.add_many(batch.keys)
         crash_point("rebuild: batch added")
         state.rows += batch.rows

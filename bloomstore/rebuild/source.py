@@ -49,6 +49,8 @@ class Source:
 
     # Why a rebuild that was cut off must begin again; "" if it can go on at a position.
     why_not_resumable: str = ""
+    # Whether batches may be read in a thread while those before are added.
+    reads_ahead: bool = True
     # Whether the fences of the filter stand for rows that this source has, see Filter.fence.
     lowers_fences: bool = False
 
@@ -60,13 +62,16 @@ class Source:
         """How many rows there are, or a few more; None if that is not known."""
         raise NotImplementedError
 
-    def batches(self, position: Position | None) -> abc.Iterator[Batch]:
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """All keys after this position. Raises SourceError."""
         raise NotImplementedError
 
     def describe(self) -> str:
         """For people: where the keys come from."""
         raise NotImplementedError
+
+    def begin(self) -> None:
+        """A rebuild is about to begin anew, not to go on."""
 
     def prepare(self, patience: float) -> None:
         """Waits until every writer that did not know of the coming chain has ended."""

@@ -89,7 +89,7 @@ class TextSource(Source):
                 found += block.count(self._separator)
         return found
 
-    def batches(self, position: Position | None) -> abc.Iterator[Batch]:
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """The lines from this one on."""
         offset, number = (0, 1) if position is None else position
         word = "record" if self._separator == b"\0" else "line"

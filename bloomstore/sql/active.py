@@ -375,11 +375,14 @@ class ActiveGuard:
                         raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
 
     def create(self) -> Filter:
-        """A new filter, fenced until it is built."""
+        """A new filter, fenced until it is built; the note says of what."""
         guard = self.declared.guard
-        return self.store.create(
+        made = self.store.create(
             self.name, guard.spec, durability=guard.durability, fence=NOT_BUILT
         )
+        if f"guard/{self.name}" not in self.store.notes:
+            self.write_note(self.fresh_note())
+        return made
 
     def reopen(self) -> None:
         """The filter was replaced: another one, perhaps with another form, has its name."""
