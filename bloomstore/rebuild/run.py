@@ -21,7 +21,7 @@ import collections.abc as abc
 import json
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bloomstore import Store
 from bloomstore.crash import crash_point
@@ -31,7 +31,7 @@ from bloomstore.rebuild.plan import plan_rebuild
 from bloomstore.rebuild.source import Incomplete, Source
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
 from bloomstore.spec.families import FilterSpec, spec_to_dict
-from bloomstore.store.rebuild import Rebuild, begin, resume
+from bloomstore.store.rebuild import Rebuild, begin, is_live, resume
 
 PATIENCE = 60.0  # seconds to wait for transactions of others
 
@@ -65,13 +65,14 @@ def rebuild(
     target_error: float | None = None,
     restart: bool = False,
     patience: float = PATIENCE,
+    planned: abc.Callable[[int | None], object] = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> Rebuilt:
     """Fills the filter anew from its source while writers and readers go on.
 
     `spec`, or `capacity` and `target_error`, say what it becomes; without them it keeps its family
     and error in one stage for as many keys as the source has. Goes on with a rebuild that was cut
-    off, unless `restart`. `progress` is told the rows read so far.
+    off, unless `restart`. `planned` is told how many rows there are, `progress` how many were read.
     """
     if spec is not None and (capacity is not None or target_error is not None):
         raise SpecError("give either a whole spec, or capacity and target_error")
@@ -81,37 +82,40 @@ def rebuild(
         "capacity": capacity,
         "target_error": target_error,
     }
-    identity = _plain(source.identity())
-    found, began_again = (None, "") if restart else _resumed(store, name, source, identity, wanted)
-    if found is None:
+    found = _Begun() if restart else _begun_before(store, name, source, wanted)
+    new, state, keys = found.new, found.state, 0
+    resumed_at = 0 if state is None else state.rows
+    if state is None:
         source.begin()
         plan = plan_rebuild(
             store[name], source, spec=spec, capacity=capacity, target_error=target_error
         )
-        found = _begun(store, name, plan.spec, identity, wanted)
-    new, state = found
-    resumed_at = state.rows
-    try:
-        keys = _fill(store, new, source, state, patience, progress)
-        new.switch()
-    except BaseException as error:
-        if isinstance(error, Incomplete) or source.why_not_resumable or state.position is None:
-            _discard(store, new)
-        raise
+        planned(plan.rows)
+        new, state = _begin(store, name, plan.spec, _plain(source.identity()), wanted)
+    elif new is not None:
+        planned(source.count())
+    if new is not None:
+        try:
+            keys = _fill(store, new, source, state, patience, progress)
+            new.switch()
+        except BaseException as error:
+            if isinstance(error, Incomplete) or source.why_not_resumable or not state.rows:
+                _discard(store, new)
+            raise
     crash_point("rebuild: switched")
     source.finish(state.rows)
     if source.lowers_fences:
         store[name].unfence(*state.fences)
     forget_state(store, name)
-    sound = store[name].state
+    now = store[name].state
     return Rebuilt(
         name=name,
         rows=state.rows,
         keys=keys,
         resumed_at=resumed_at,
         seconds=time.monotonic() - started,
-        began_again=began_again,
-        still="" if sound.is_sound else str(sound),
+        began_again=found.why_not,
+        still="" if now.is_sound else str(now),
     )
 
 
@@ -125,29 +129,43 @@ def give_up(store: Store, name: str) -> bool:
     return new is not None
 
 
-def _resumed(
-    store: Store, name: str, source: Source, identity: dict[str, Any], wanted: dict[str, Any]
-) -> tuple[tuple[Rebuild, State] | None, str]:
-    """The rebuild that was cut off, if it can go on; else why not."""
+class _Begun(NamedTuple):
+    """A rebuild that was cut off. Without `new` only its last steps are left, without `state` all.
+
+    `why_not`: it cannot go on.
+    """
+
+    new: Rebuild | None = None
+    state: State | None = None
+    why_not: str = ""
+
+
+def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any]) -> _Begun:
     state = read_state(store, name)
-    if state is None or state.position is None:
-        return None, ""
+    if state is None:
+        return _Begun()
+    identity = _plain(source.identity())
+    is_same = (state.source, state.wanted) == (identity, wanted)
+    if is_live(store, name, state.chain):
+        return _Begun(None, state) if is_same else _Begun()
     new = resume(store, name, state.chain)
     if new is None:
-        return None, "its chain is gone or damaged"
+        return _Begun(why_not="its chain is gone or damaged")
+    if not is_same and not state.rows:
+        return _Begun()
     for what, was, asked in (("source", state.source, identity), ("spec", state.wanted, wanted)):
         if was != asked:
             raise RebuildError(
                 f"a rebuild of {name!r} was begun with another {what}: {_differences(was, asked)};"
-                f" give it up or restart"
+                " give it up or restart"
             )
     raised = set(store[name].fences) - set(state.fences)
     if source.lowers_fences and raised:
-        return None, "keys that nobody knows were written since"
-    return (new, state), ""
+        return _Begun(why_not="keys that nobody knows were written since")
+    return _Begun(new, state)
 
 
-def _begun(
+def _begin(
     store: Store, name: str, spec: FilterSpec, identity: dict[str, Any], wanted: dict[str, Any]
 ) -> tuple[Rebuild, State]:
     fences = list(store[name].fences)

@@ -41,8 +41,6 @@ class GuardSource(TableSource):
         super().__init__(engine, declared.table, [column.key for column in declared.columns])
         self._store = store
         self._declared = declared
-        with self._errors():
-            ensure_incarnation(engine)
         self._live = self._read()
         self._canon = form.joined(form.canons_of(declared, self._live))
 
@@ -71,6 +69,9 @@ class GuardSource(TableSource):
 
     def begin(self) -> None:
         """Makes sure that there is a filter of this form, and that writers know the form."""
+        with self._errors():
+            ensure_incarnation(self.engine)
+        self._live = self._read()
         note, fresh = self._note(), self._fresh_note()
         is_another = note.form and (
             (note.table, note.schema, note.columns) != (fresh.table, fresh.schema, fresh.columns)

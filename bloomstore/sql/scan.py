@@ -28,6 +28,7 @@ from sqlalchemy import (
     Uuid,
     and_,
     bindparam,
+    create_engine,
     func,
     inspect,
     or_,
@@ -117,10 +118,10 @@ class DatabaseSource(Source):
         cursor: Any = result.cursor
         try:
             # SQLAlchemy has fetched one row already; were it another number, the count would tell.
-            part = [tuple(row) for row in result.fetchmany(1)]
-            while part:
+            first = [tuple(row) for row in result.fetchmany(1)]
+            while part := first + cursor.fetchmany(BATCH_ROWS):
                 yield part
-                part = cursor.fetchmany(BATCH_ROWS)
+                first = []
         finally:
             result.close()
 
@@ -250,6 +251,14 @@ class TableSource(DatabaseSource):
         if names not in [order[: len(names)] for order in orders]:
             return f"no index of {self._table.fullname} begins with {', '.join(names)}"
         return ""
+
+
+def connect(url: str) -> Engine:
+    """An engine for this URL. Raises SourceError."""
+    try:
+        return create_engine(url)
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        raise SourceError(f"{url.partition('://')[0]}://...: {error}") from None
 
 
 def reflect(engine: Engine, name: str, schema: str | None = None) -> Table:

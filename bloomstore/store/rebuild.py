@@ -51,7 +51,7 @@ class Rebuild:
     @property
     def id(self) -> str:
         """Names this coming chain: no other one of this store, or of a copy of it, has the same."""
-        return f"{self._store.incarnation}/{self._number}/{self._chain}"
+        return _id(self._store, self._number, self._chain)
 
     def add_many(self, keys: abc.Iterable[Key]) -> int:
         """Adds keys of the source to the coming chain; returns how many were new to it.
@@ -136,6 +136,16 @@ def _differs(core: Core, stage: Stage) -> bool:
 def doubt_of(chain: Chain) -> str:
     """Why a coming chain cannot become the live one, nor be resumed; "" if it can."""
     return chain.doubt or chain.damage or ""
+
+
+def _id(store: Store, number: int, chain: int) -> str:
+    return f"{store.incarnation}/{number}/{chain}"
+
+
+def is_live(store: Store, name: str, chain_id: str) -> bool:
+    """Whether the chain with this id was switched to, and no other one since."""
+    row = load_view(store.core, name).row
+    return _id(store, row.number, row.live_chain) == chain_id
 
 
 def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
