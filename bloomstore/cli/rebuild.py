@@ -90,10 +90,9 @@ def run(args: Namespace, out: TextIO) -> int:
         if args.give_up:
             return _give_up(store, args, out)
         before = store[args.name].stats()
-        source = source_from_options(args, store)
-        if args.dry_run:
-            return _plan(store, source, args, out)
-        with _stopped_by_terminate():
+        with _stopped_by_terminate(), source_from_options(args, store) as source:
+            if args.dry_run:
+                return _plan(store, source, args, out)
             done = _rebuild(store, source, args)
         after = store[args.name].stats()
     if args.json:

@@ -9,9 +9,11 @@
 
 from __future__ import annotations
 
+import collections.abc as abc
 import importlib
 import sys
 from argparse import ArgumentParser, Namespace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +68,22 @@ def add_source_options(parser: ArgumentParser) -> None:
     )
 
 
-def source_from_options(args: Namespace, store: Store) -> Source:
+@contextmanager
+def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
     """The source that was asked for. Raises UsageError or SourceError."""
-    if "://" in args.source:
-        return _database(args, store)
+    if "://" not in args.source:
+        yield _file(args)
+        return
+    from bloomstore.sql import scan  # SQLAlchemy takes a fifth of a second to import
+
+    engine = scan.connect(args.source)
+    try:
+        yield _database(args, store, engine)
+    finally:
+        engine.dispose()
+
+
+def _file(args: Namespace) -> Source:
     _refuse(args, "a file", "table", "select", "models")
     path = Path(args.source)
     suffix = path.suffix.lower()
@@ -82,10 +96,9 @@ def source_from_options(args: Namespace, store: Store) -> Source:
     return TextSource(path, args.key_type, b"\0" if args.null else b"\n")
 
 
-def _database(args: Namespace, store: Store) -> Source:
-    from bloomstore.sql import guarded, scan  # SQLAlchemy takes a fifth of a second to import
+def _database(args: Namespace, store: Store, engine: Any) -> Source:
+    from bloomstore.sql import guarded, scan
 
-    engine = scan.connect(args.source)
     if args.select is not None:
         _refuse(args, "--select", "table", "columns", "models")
         return scan.SelectSource(engine, args.select)

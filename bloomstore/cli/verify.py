@@ -42,8 +42,10 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: TextIO) -> int:
     """Prints what is missing, and the error."""
-    with bloomstore.open(args.store, read_only=True) as store:
-        source = source_from_options(args, store)
+    with (
+        bloomstore.open(args.store, read_only=True) as store,
+        source_from_options(args, store) as source,
+    ):
         with Progress(source.count(), unit="rows") as progress:
             result = verify(store, args.name, source, probes=args.probes, progress=progress.reach)
         target = store[args.name].stats().target_error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 
 from bloomstore import Store
 from bloomstore.errors import DamagedRow
@@ -36,7 +36,8 @@ def advise(stats: FilterStats, keys: float, deleted: int = 0) -> Advice | None:
     """What a rebuild would change for the better; None if it does not pay."""
     if isinstance(stats.spec, Flexible) or not stats.keys:
         return None
-    left = max(1, ceil(max(0.0, keys - deleted) * HEADROOM))
+    known = keys if isfinite(keys) else stats.keys  # a full vector can be of any number
+    left = max(1, ceil(max(0.0, known - deleted) * HEADROOM))
     stage = sized(stats.spec, left).stage(0, ())
     assert stage is not None
     reasons = []

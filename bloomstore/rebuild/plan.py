@@ -7,7 +7,7 @@ where asked, another target error; and the numbers of its first stage.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, isfinite
 
 from bloomstore.errors import SpecError
 from bloomstore.rebuild.source import Source
@@ -44,8 +44,7 @@ def plan_rebuild(
     if spec is None:
         keys = capacity
         if keys is None:
-            known = filter_.estimate_count().value if rows is None else rows
-            keys = max(1, ceil(HEADROOM * known))
+            keys = max(1, ceil(HEADROOM * (_keys_of(filter_) if rows is None else rows)))
         spec = sized(filter_.spec, keys, target_error)
     first = spec.stage(0, ())
     assert first is not None
@@ -57,6 +56,11 @@ def plan_rebuild(
         bits=first.geometry.vector_bits,
         file_bytes=HEADER_BYTES + (pages + 1) * PAGE_BYTES,
     )
+
+
+def _keys_of(filter_: Filter) -> float:
+    estimate = filter_.estimate_count().value
+    return estimate if isfinite(estimate) else filter_.stats().keys
 
 
 def sized(spec: FilterSpec, keys: int, target_error: float | None = None) -> FilterSpec:

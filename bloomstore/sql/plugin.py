@@ -306,18 +306,21 @@ class BloomPlugin:
         They get one stage for the rows there are, or become what `spec` says, and lose the keys of
         deleted rows. A rebuild that was cut off goes on, unless `restart`. See bloomstore.rebuild.
         """
-        return [
-            rebuild(
-                self.store,
-                guard.name,
-                GuardSource(self.store, engine, guard.declared),
-                spec=spec,
-                restart=restart,
-                patience=patience,
-                progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+        done = []
+        for guard in self._looked_at_again(engine, columns):
+            guard.metrics.deleted = 0  # what was deleted by now will not be read
+            done.append(
+                rebuild(
+                    self.store,
+                    guard.name,
+                    GuardSource(self.store, engine, guard.declared),
+                    spec=spec,
+                    restart=restart,
+                    patience=patience,
+                    progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+                )
             )
-            for guard in self._looked_at_again(engine, columns)
-        ]
+        return done
 
     # Guards ------------------------------------------------------------------------
 

@@ -118,10 +118,12 @@ class DatabaseSource(Source):
         cursor: Any = result.cursor
         try:
             # SQLAlchemy has fetched one row already; were it another number, the count would tell.
-            first = [tuple(row) for row in result.fetchmany(1)]
-            while part := first + cursor.fetchmany(BATCH_ROWS):
+            part = [tuple(row) for row in result.fetchmany(1)]
+            if part:
+                part += cursor.fetchmany(BATCH_ROWS)
+            while part:
                 yield part
-                first = []
+                part = cursor.fetchmany(BATCH_ROWS)
         finally:
             result.close()
 

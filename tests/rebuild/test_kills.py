@@ -67,14 +67,14 @@ def described(path: Path) -> tuple[object, ...]:
         return seen.stats().keys, len(seen.stats().stages), seen.spec, asked.tobytes()
 
 
-@pytest.fixture(params=["txt", "parquet"])
-def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return make_file(tmp_path, request.param, KEYS)
+@pytest.fixture(params=["txt", "parquet"], scope="module")
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_file(tmp_path_factory.mktemp("source"), request.param, KEYS)
 
 
-@pytest.fixture
-def expected(tmp_path: Path, source: Path) -> tuple[object, ...]:
-    path = make_store(tmp_path / "uninterrupted")
+@pytest.fixture(scope="module")
+def expected(source: Path) -> tuple[object, ...]:
+    path = make_store(source.with_name("uninterrupted"))
     finish(path, source)
     return described(path)
 

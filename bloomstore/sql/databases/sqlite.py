@@ -167,16 +167,18 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 
 
 def wait_for_readers(connection: Connection, patience: float) -> None:
-    """Readers of an older moment keep a WAL from being copied, or the file from being locked.
+    """Readers of an older moment keep a WAL from being copied; without one there are none.
 
-    The busy timeout is 0 meanwhile: waiting inside of SQLite would keep writers out.
+    (Without a WAL nobody can commit while somebody reads.) The busy timeout is 0 meanwhile: waiting
+    inside of SQLite would keep writers out.
     """
+    if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
+        return
     ends = time.monotonic() + patience
     before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
-    is_wal = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
     connection.exec_driver_sql("PRAGMA busy_timeout = 0")
     try:
-        while not (_is_copied(connection) if is_wal else _is_alone(connection)):
+        while not _is_copied(connection):
             if time.monotonic() > ends:
                 raise StillOpen("a transaction that reads an older moment")
             pause(0.01)
@@ -191,16 +193,6 @@ def _is_copied(connection: Connection) -> bool:
     except OperationalError:
         return False
     return not busy
-
-
-def _is_alone(connection: Connection) -> bool:
-    """Whether nobody reads or writes in this moment."""
-    try:
-        connection.exec_driver_sql("BEGIN EXCLUSIVE")
-    except OperationalError:
-        return False
-    connection.exec_driver_sql("ROLLBACK")
-    return True
 
 
 def begin_snapshot(connection: Connection) -> None:
