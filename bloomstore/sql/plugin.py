@@ -26,6 +26,8 @@ from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.rebuild import Rebuilt, rebuild
+from bloomstore.spec.families import FilterSpec
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
@@ -34,6 +36,7 @@ from bloomstore.sql.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import declared_in, declared_on
+from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
 from bloomstore.sql.note import Live
 from bloomstore.sql.session import GuardedSession
@@ -257,14 +260,7 @@ class BloomPlugin:
         force: bool,
         progress: Callable[[str, int], None] | None,
     ) -> list[Built]:
-        if engine not in self._engines:
-            raise SpecError("listen to the engine before you build: its writers must be seen")
-        ensure_incarnation(engine)
-        for each in self._engines:
-            if each.dialect.is_async is engine.dialect.is_async:
-                with each.connect() as connection:
-                    self._meet(each, connection.connection.dbapi_connection)
-        wanted = [self._guard_of(column) for column in columns] or list(self._all_guards())
+        wanted = self._looked_at_again(engine, columns)
         built, failed = [], []
         for guard in wanted:
             if not guard.why_unknown() and not force:
@@ -284,6 +280,47 @@ class BloomPlugin:
         if failed:
             raise failed[0] if len(failed) == 1 else BuildError("; ".join(map(str, failed)))
         return built
+
+    def _looked_at_again(self, engine: Engine, columns: tuple[Any, ...]) -> list[ActiveGuard]:
+        """The guards of these columns, or all, which have seen the database as it is now."""
+        if engine not in self._engines:
+            raise SpecError("listen to the engine before you build: its writers must be seen")
+        ensure_incarnation(engine)
+        for each in self._engines:
+            if each.dialect.is_async is engine.dialect.is_async:
+                with each.connect() as connection:
+                    self._meet(each, connection.connection.dbapi_connection)
+        return [self._guard_of(column) for column in columns] or list(self._all_guards())
+
+    def rebuild(
+        self,
+        engine: Engine,
+        *columns: Any,
+        spec: FilterSpec | None = None,
+        patience: float = PATIENCE,
+        restart: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[Rebuilt]:
+        """Fills the filters of these columns' guards, or of all, anew while everybody goes on.
+
+        They get one stage for the rows there are, or become what `spec` says, and lose the keys of
+        deleted rows. A rebuild that was cut off goes on, unless `restart`. See bloomstore.rebuild.
+        """
+        done = []
+        for guard in self._looked_at_again(engine, columns):
+            guard.metrics.deleted = 0  # what was deleted by now will not be read
+            done.append(
+                rebuild(
+                    self.store,
+                    guard.name,
+                    GuardSource(self.store, engine, guard.declared),
+                    spec=spec,
+                    restart=restart,
+                    patience=patience,
+                    progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+                )
+            )
+        return done
 
     # Guards ------------------------------------------------------------------------
 
