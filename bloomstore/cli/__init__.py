@@ -31,6 +31,7 @@ from bloomstore.cli import (
     check,
     checkpoint,
     create,
+    db,
     drop,
     info,
     ls,
@@ -95,6 +96,7 @@ COMMANDS: dict[str, Command] = {
     "repair": repair,
     "backup": backup,
     "drop": drop,
+    "db": db,
 }
 
 
