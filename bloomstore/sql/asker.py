@@ -25,6 +25,7 @@ from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
+from bloomstore.sql.feed import CAUGHT
 from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
 
@@ -180,6 +181,8 @@ class Asker:
             return None
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
+        if plan.guard.feed is not None and not self._is_caught_up(session, plan.guard, mapper):
+            return None
         return plan, value, self.pending_of(session, mapper)
 
     def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
@@ -219,6 +222,8 @@ class Asker:
         """
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
+        if guard.feed is not None and not self._is_caught_up(session, guard, guard.mapper):
+            return False
         return (
             guard.is_absent(ident, self.pending_of(session, guard.mapper))
             and BYPASS not in session.info
@@ -240,7 +245,7 @@ class Asker:
         """Sends the query of a get, and counts whether the guard was right to let it through."""
         metrics = guard.metrics
         if self.policy == "shadow":
-            answer = guard.ask(ident, self.pending_of(session))
+            answer = self._ask_again(session, guard, ident)
             found = get(entity, ident)
             if found is not None and answer is Answer.ABSENT:
                 self._disagrees(guard, ident, session)
@@ -267,6 +272,22 @@ class Asker:
         except UnboundExecutionError:
             return None
         return self._pending_of_connection(bind) if isinstance(bind, Connection) else None
+
+    def _is_caught_up(self, session: Session, guard: ActiveGuard, mapper: Any) -> bool:
+        """Whether a guard with an outbox has read it in the session's transaction, which begins."""
+        if guard.feed is None or BYPASS in session.info or not self._may_answer(session, mapper):
+            return False
+        if why := guard.feed.catch_up(session.connection(bind_arguments={"mapper": mapper})):
+            guard.unknown(why)
+        return not why
+
+    def _ask_again(self, session: Session, guard: ActiveGuard, value: Any) -> Answer:
+        """As of now, not as of the first answer of the transaction."""
+        if guard.feed is not None:
+            session.connection().info.pop(CAUGHT, None)
+            if not self._is_caught_up(session, guard, guard.mapper):
+                return Answer.UNKNOWN
+        return guard.ask(value, self.pending_of(session))
 
     def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
         """Whether the session has an object of this identity, whatever the database has."""
@@ -380,7 +401,7 @@ class Asker:
 
     def _disagrees(self, guard: ActiveGuard, value: Any, session: Session) -> None:
         """A row that was committed in between is no false negative: then the key is known now."""
-        if guard.ask(value, self.pending_of(session)) is Answer.ABSENT:
+        if self._ask_again(session, guard, value) is Answer.ABSENT:
             guard.metrics.disagreements += 1
             guard.fence("shadow: the database has a row whose key the filter does not know")
             log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)

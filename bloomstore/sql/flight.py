@@ -22,6 +22,15 @@ from bloomstore.sql.databases.facts import StillOpen, pause
 FILE_NAME = "sql.lock"
 
 
+def is_autocommit(connection: Connection) -> bool:
+    """Whether each statement of the connection is a transaction of its own."""
+    return bool(
+        connection.dialect.detect_autocommit_setting(
+            connection.connection.dbapi_connection  # type: ignore[arg-type]
+        )
+    )
+
+
 class Flight:
     """The lock of one store."""
 
