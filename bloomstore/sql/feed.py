@@ -124,10 +124,10 @@ class Feed:
             f"SELECT {_XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
             f" {', '.join(f'o.{name}' for name in self.keys)}"
             f" FROM {REGISTRY.name} g LEFT JOIN {self.outbox(connection.dialect)} o"
-            " ON o.xid >= CAST(CAST(:position AS text) AS xid8)"
+            " ON o.xid >= :position"
             f" WHERE g.name = :guard LIMIT {LONGEST + 1}"
         )
-        asked = {"position": str(position), "guard": guard.name}
+        asked = {"position": position, "guard": guard.name}
         rows = connection.execute(query, asked).all()
         if not rows:
             return f"it has no row in {REGISTRY.name}"

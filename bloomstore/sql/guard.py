@@ -11,7 +11,7 @@ what is declared becomes active in active.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,8 +81,13 @@ class Declared:
         if self.guard.name is not None:
             return self.guard.name
         names = [column.name for column in self.columns]
-        full = self.table.fullname
-        return f"{full}.{names[0]}" if len(names) == 1 else f"{full}({', '.join(names)})"
+        return name_of(self.table.name, names, self.table.schema)
+
+
+def name_of(table: str, columns: Sequence[str], schema: str | None) -> str:
+    """The name of a guard that is given none."""
+    full = table if schema is None else f"{schema}.{table}"
+    return f"{full}.{columns[0]}" if len(columns) == 1 else f"{full}({', '.join(columns)})"
 
 
 def declared_in(metadata: MetaData) -> Iterator[Declared]:

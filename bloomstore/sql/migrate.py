@@ -67,7 +67,7 @@ def statements(url: str, action: str, to: str) -> str:
 
 def current(url: str) -> tuple[str | None, str]:
     """The revision of the database (None: no tables yet) and the newest one."""
-    _needs_alembic()
+    needs_alembic()
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
@@ -132,7 +132,8 @@ def _problems(connection: Connection, entry: Entry) -> Iterator[str]:
 # Alembic -----------------------------------------------------------------------------
 
 
-def _needs_alembic() -> None:
+def needs_alembic() -> None:
+    """Says which extra is missing."""
     try:
         import alembic  # noqa: F401
     except ImportError:
@@ -144,7 +145,7 @@ def _needs_alembic() -> None:
 def _run(
     action: str, to: str, *, sql: bool = False, out: StringIO | None = None, **given: Any
 ) -> None:
-    _needs_alembic()
+    needs_alembic()
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError

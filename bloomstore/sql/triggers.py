@@ -30,6 +30,7 @@ from bloomstore.sql.databases.facts import quoted
 from bloomstore.sql.registry import TABLE as REGISTRY
 
 PREFIX = "bloomstore_outbox_"
+_XID = "CAST(CAST(pg_current_xact_id() AS text) AS bigint)"  # tools do not know the type xid8
 KINDS = ("postgresql", "mysql", "mariadb", "sqlite")
 
 
@@ -71,10 +72,9 @@ class Outbox:
         yield from getattr(self, f"_create_{self._kind}")()
         yield self.invalidate()
         # A position from before this moment, in an outbox that had this name, is below it.
-        floor = "CAST(CAST(pg_current_xact_id() AS text) AS bigint) + 1"
         yield self._update(
             outbox=quoted(outbox_name(self.guard)),
-            floor=floor if self._kind == "postgresql" else "NULL",
+            floor=f"{_XID} + 1" if self._kind == "postgresql" else "NULL",
             follower="NULL",
         )
 
@@ -110,7 +110,7 @@ class Outbox:
     def _create_postgresql(self) -> Iterator[str]:
         columns = ", ".join(map("{} AS {}".format, self._columns, self._keys))
         yield f"CREATE TABLE {self._own} AS SELECT {columns} FROM {self._guarded} WITH NO DATA"
-        yield f"ALTER TABLE {self._own} ADD xid xid8 NOT NULL DEFAULT pg_current_xact_id()"
+        yield f"ALTER TABLE {self._own} ADD xid bigint NOT NULL DEFAULT {_XID}"
         yield f"CREATE INDEX ON {self._own} (xid)"
         # As its owner: writers need no right to the outbox.
         yield (
