@@ -33,6 +33,7 @@ from bloomstore.cli import (
     create,
     db,
     drop,
+    follow,
     info,
     ls,
     plan,
@@ -97,6 +98,7 @@ COMMANDS: dict[str, Command] = {
     "backup": backup,
     "drop": drop,
     "db": db,
+    "follow": follow,
 }
 
 

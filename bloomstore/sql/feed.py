@@ -56,8 +56,8 @@ BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, 
 PURGED = "keys were purged from its outbox before they were read"
 INVALID = "a migration has invalidated it"
 NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
-_XMIN = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
-_XMAX = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
+XMIN = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+XMAX = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Feed:
         guard = self._guard
         position = self.position(base)
         query = text(
-            f"SELECT {_XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
+            f"SELECT {XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
             f" {', '.join(f'o.{name}' for name in self.keys)}"
             f" FROM {REGISTRY.name} g LEFT JOIN {self.outbox(connection.dialect)} o"
             " ON o.xid >= :position"
@@ -250,7 +250,7 @@ class Feed:
         """What the note says of the snapshot that a build reads."""
         xmin = xmax = 0
         if connection.dialect.name == "postgresql":
-            xmin, xmax = connection.exec_driver_sql(f"SELECT {_XMIN}, {_XMAX}").one()
+            xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
         return {"build": uuid.uuid4().hex, "xmin": xmin, "xmax": xmax}
 
     def followed(self, began: float) -> None:

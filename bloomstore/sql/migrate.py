@@ -10,18 +10,17 @@ Alembic is needed for upgrade, downgrade and current, and is an extra: bloomstor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, inspect, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, inspect, make_url
 
 import bloomstore
 from bloomstore.errors import BloomStoreError
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.incarnation import TABLE as INCARNATION
+from bloomstore.sql.reach import plainly, reached
 from bloomstore.sql.registry import TABLE as REGISTRY
 from bloomstore.sql.registry import Entry, Unreadable, read_registry
 from bloomstore.sql.triggers import key_names, trigger_names
@@ -30,7 +29,7 @@ VERSION_TABLE = "bloomstore_alembic_version"
 
 
 class MigrationError(BloomStoreError):
-    """A database could not be reached, or its tables could not be brought to a revision."""
+    """The tables could not be brought to a revision."""
 
 
 def location() -> Path:
@@ -43,20 +42,20 @@ def location() -> Path:
 
 
 def upgrade(url: str, to: str = "head") -> None:
-    """Brings the tables to a revision. Raises MigrationError."""
-    with _connected(url) as connection:
+    """Brings the tables to a revision. Raises MigrationError or DatabaseError."""
+    with reached(url) as engine, engine.begin() as connection:
         _run("upgrade", to, connection=connection)
 
 
 def downgrade(url: str, to: str = "base") -> None:
     """Takes them back. Every guard answers UNKNOWN until it is built again."""
-    with _connected(url) as connection:
+    with reached(url) as engine, engine.begin() as connection:
         _run("downgrade", to, connection=connection)
 
 
 def statements(url: str, action: str, to: str) -> str:
     """The SQL of an upgrade or downgrade, for somebody else to run."""
-    with _plainly(url):
+    with plainly(url):
         dialect = make_url(url).get_dialect().name
     if action == "downgrade" and ":" not in to:
         to = f"head:{to}"
@@ -71,7 +70,7 @@ def current(url: str) -> tuple[str | None, str]:
     from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
-    with _connected(url) as connection:
+    with reached(url) as engine, engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         found = context.get_current_revision()
     return found, ScriptDirectory(str(location())).get_current_head() or ""
@@ -82,7 +81,7 @@ def current(url: str) -> tuple[str | None, str]:
 
 def check(url: str) -> Iterator[str]:
     """What is not as the guards of this database need it, one line each; nothing if all is well."""
-    with _connected(url) as connection:
+    with reached(url) as engine, engine.begin() as connection:
         tables = set(inspect(connection).get_table_names())
         missing = [table.name for table in (INCARNATION, REGISTRY) if table.name not in tables]
         for name in missing:
@@ -157,28 +156,3 @@ def _run(
         getattr(command, action)(config, to, sql=sql)
     except CommandError as error:
         raise MigrationError(f"{action} to {to}: {error}") from None
-
-
-@contextmanager
-def _connected(url: str) -> Iterator[Connection]:
-    """A connection to a kind of database that guards know, in one transaction."""
-    with _plainly(url):
-        engine = create_engine(url)
-        if engine.dialect.name not in BY_DIALECT:
-            raise MigrationError(f"no guard knows {engine.dialect.name}: {', '.join(BY_DIALECT)}")
-        try:
-            with engine.begin() as connection:
-                yield connection
-        finally:
-            engine.dispose()
-
-
-@contextmanager
-def _plainly(url: str) -> Iterator[None]:
-    """Errors of SQLAlchemy and of the driver in one line; a password is never in it."""
-    try:
-        yield
-    except (SQLAlchemyError, ImportError) as error:
-        where = url.split("://", 1)[0]
-        what = getattr(error, "orig", None) or error
-        raise MigrationError(f"{where}: {what}") from error

@@ -11,6 +11,7 @@ import pytest
 
 import bloomstore
 from bloomstore.cli import COMMANDS
+from bloomstore.sql import migrate
 
 
 def _examples() -> list[tuple[str, str]]:
@@ -28,6 +29,7 @@ def folder(tmp_path: Path, new_store: Path) -> Path:
     with bloomstore.open(new_store) as store:
         store.create("seen", bloomstore.Scalable(target_error=0.001)).add("alice")
     (tmp_path / "keys.txt").write_text("alice\nnobody\n")
+    migrate.upgrade(f"sqlite:///{tmp_path}/app.db")
     script = tmp_path / "bin" / "bloomstore"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bloomstore "$@"\n')

@@ -14,6 +14,7 @@ import bloomstore
 from bloomstore.sql import incarnation, migrate, registry
 from bloomstore.sql.incarnation import ensure_incarnation
 from bloomstore.sql.migrate import MigrationError
+from bloomstore.sql.reach import DatabaseError
 
 REVISIONS = [
     script.revision for script in ScriptDirectory(str(migrate.location())).walk_revisions()
@@ -73,7 +74,7 @@ def test_a_downgrade_of_the_registry_takes_the_incarnation_along(engine, url) ->
 def test_errors_name_what_and_where() -> None:
     with pytest.raises(MigrationError, match="bloomstore_9999"):
         migrate.upgrade("sqlite://", "bloomstore_9999")
-    with pytest.raises(MigrationError, match="sqlite: unable to open") as raised:
+    with pytest.raises(DatabaseError, match="sqlite: unable to open") as raised:
         migrate.upgrade("sqlite:////nowhere/at/all.db")
     assert "\n" not in str(raised.value)
 

@@ -108,7 +108,7 @@ def test_no_row_is_missed(plugins, engine, synchronous: str) -> None:
 
 
 def _takes_xmax(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feed_module, "_XMIN", feed_module._XMAX)
+    patch.setattr(feed_module, "XMIN", feed_module.XMAX)
 
 
 def _shares_a_catch_up(patch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def _shares_a_catch_up(patch: pytest.MonkeyPatch) -> None:
 def _goes_on_after_the_greatest(patch: pytest.MonkeyPatch) -> None:
     """The position is behind the greatest transaction that was seen."""
     greatest = "(SELECT coalesce(max(x.xid), 0) + 1 FROM {} x)"
-    patch.setattr(feed_module, "_XMIN", greatest.format(feed_module.outbox_name("parcels.id")))
+    patch.setattr(feed_module, "XMIN", greatest.format(feed_module.outbox_name("parcels.id")))
 
 
 BROKEN = [_takes_xmax, _shares_a_catch_up, _goes_on_after_the_greatest]
