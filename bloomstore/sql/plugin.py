@@ -6,8 +6,10 @@
     plugin.probe(User.email, "a@b.c")       # Answer.ABSENT | MAYBE | UNKNOWN
 
 Every process that writes to a guarded table must listen, on the host that has the store: a filter
-in mapped files sees no writer on another host. Not here: how writes are seen (capture.py), how
-sessions are answered (session.py), how a guard is built (build.py).
+in mapped files sees no writer on another host, unless an outbox feeds it (feed.py).
+
+Not here: how writes are seen (capture.py), how sessions are answered (session.py), how a guard is
+built (build.py).
 """
 
 from __future__ import annotations

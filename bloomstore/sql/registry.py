@@ -1,6 +1,6 @@
 """The registry: what the database itself says of its guards, one row each in bloomstore_guards.
 
-    epoch      raised by whatever makes older filters worthless; see `Operations` in alembic.py
+    epoch      raised by whatever makes older filters worthless; see alembic.py
     outbox     the table that triggers write the guard's new keys to
     floor      PostgreSQL: keys of transactions below it may be gone from the outbox
     follower   elsewhere: the one store whose follower takes keys out of the outbox
