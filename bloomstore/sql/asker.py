@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import logging
-import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,9 @@ from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
+from bloomstore.sql.capture import Capture
 from bloomstore.sql.feed import CAUGHT
+from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
 
@@ -70,13 +72,16 @@ class QuickPlan:
 class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
-    __slots__ = ("connection", "has_snapshots", "info", "may_skip")
+    __slots__ = ("connection", "guards", "has_snapshots", "info", "lent", "may_skip")
 
     def __init__(self, connection: Connection, may_skip: bool) -> None:
         self.connection = connection
         self.info = connection.info  # reading it from the connection is slow
+        self.lent = weakref.ref(connection.connection)
         self.may_skip = may_skip  # as far as its engine and its isolation level go
-        self.has_snapshots = _has_snapshots(connection)
+        self.has_snapshots = has_snapshots(connection)
+        # By mapped class: the guard of a get that was skipped, and where it would have asked.
+        self.guards: dict[Any, tuple[ActiveGuard, Any]] = {}
 
 
 class Asker:
@@ -86,14 +91,16 @@ class Asker:
         self,
         policy: str,
         guards_of: Callable[[Table], list[ActiveGuard]],
-        pending_of_connection: Callable[[Connection], Pending | None],
+        capture: Capture,
         listens_to: Callable[[Any], bool],
     ) -> None:
         self.policy = policy
         self._guards_of = guards_of
         self._listens_to = listens_to
         self.is_listening = False  # while it is not, writes go unseen and nothing is answered
-        self._pending_of_connection = pending_of_connection
+        self._pending_of_connection = capture.pending
+        # By weak reference to what the pool has lent.
+        self.written = capture.pendings.data  # type: ignore[attr-defined]
         self._plans: dict[Any, ReadPlan | None] = {}
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
         self._entities: dict[Any, ActiveGuard | None] = {}
@@ -114,6 +121,7 @@ class Asker:
             session.info[STANDING] = Standing(connection, self._is_usable(connection))
         elif standing.connection is not connection:
             standing.may_skip = False  # several databases in one transaction
+            standing.guards.clear()
 
     def after_transaction_end(self, session: Session, transaction: Any) -> None:
         """Forgets them with the outermost transaction."""
@@ -215,51 +223,51 @@ class Asker:
             found = self._entities[entity] = self._guard_of_entity(entity)
             return found
 
-    def may_skip_get(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
+    def may_skip_get(self, session: Session, entity: Any, guard: ActiveGuard, ident: Any) -> bool:
         """Whether session.get can only return None.
 
         The filter is asked first: a hit then costs no more than that.
         """
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
-        if guard.feed is not None and not self._is_caught_up(session, guard, guard.mapper):
+        mapper = guard.mapper
+        if guard.feed is not None and not self._is_caught_up(session, guard, mapper):
             return False
-        return (
-            guard.is_absent(ident, self.pending_of(session, guard.mapper))
+        may_skip = (
+            guard.is_absent(ident, self.pending_of(session, mapper))
             and BYPASS not in session.info
             and _is_clean(session)
             and not self._is_known(session, guard, ident)
-            and self._may_answer(session, guard.mapper)
+            and self._may_answer(session, mapper)
+        )
+        standing: Standing | None = session.info.get(STANDING)
+        if may_skip and standing and self.policy == "explicit" and guard.feed is None:
+            standing.guards[entity] = guard, session.get_bind(mapper)
+        return may_skip
+
+    def may_skip_again(
+        self, session: Session, standing: Standing, guard: ActiveGuard, bind: Any, ident: Any
+    ) -> bool:
+        """may_skip_get for a key that the filter lacks, without what has not changed since then."""
+        if standing.lent in self.written:
+            pending = self._pending_of_connection(standing.connection)
+            if pending and (guard in pending.unknown or ident in pending.keys.get(guard, ())):
+                return False
+        return (
+            CHANGED not in standing.info
+            and BYPASS not in session.info
+            and _is_clean(session)
+            and (guard.mapper._identity_class, (ident,), None) not in session.identity_map
+            and session.get_bind(guard.mapper) is bind
+            and self.is_listening
         )
 
-    def get_and_count(
-        self,
-        guard: ActiveGuard,
-        ident: Any,
-        session: Session,
-        get: Any,
-        entity: Any,
-        *,
-        was_maybe: bool,
-    ) -> Any:
-        """Sends the query of a get, and counts whether the guard was right to let it through."""
-        metrics = guard.metrics
-        if self.policy == "shadow":
-            answer = self._ask_again(session, guard, ident)
-            found = get(entity, ident)
-            if found is not None and answer is Answer.ABSENT:
-                self._disagrees(guard, ident, session)
-        elif metrics.true_positives & 63:  # a clock is not read for every hit
-            found = get(entity, ident)
-        else:
-            began = time.perf_counter()
-            found = get(entity, ident)
-            metrics.asked += 1
-            metrics.asked_seconds += time.perf_counter() - began
-        if found is not None:
-            metrics.true_positives += 1
-        elif was_maybe:
-            metrics.false_positives += 1
+    def compare_get(self, session: Session, guard: ActiveGuard, ident: Any, get: Any) -> Any:
+        """The policy `shadow`: sends the query of a get whatever the guard says."""
+        answer = self._ask_again(session, guard, ident)
+        found = get()
+        if found is not None and answer is Answer.ABSENT:
+            self._disagrees(guard, ident, session)
         return found
 
     def pending_of(self, session: Session, mapper: Any = None) -> Pending | None:
@@ -360,7 +368,7 @@ class Asker:
         if standing is None:
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
-            return self._is_usable(bind) and (self.policy != "auto" or not _has_snapshots(bind))
+            return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
         if not self.is_listening or not standing.may_skip or CHANGED in standing.info:
             return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
@@ -369,7 +377,7 @@ class Asker:
 
     def _is_usable(self, bind: Any) -> bool:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""
-        return self._listens_to(bind) and _allows_skipping(bind)
+        return self._listens_to(bind) and allows_skipping(bind)
 
     def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
         mapper = inspect(entity, raiseerr=False)
@@ -422,29 +430,3 @@ def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) ->
 def _is_clean(session: Session) -> bool:
     """Whether an autoflush would send nothing."""
     return not (session._new or session._deleted or session.identity_map.check_modified())
-
-
-def _allows_skipping(bind: Any) -> bool:
-    """Whether a read that is not sent takes no lock, and would have read the guarded table."""
-    if "schema_translate_map" in bind.get_execution_options():
-        return False
-    level = _level_of(bind)
-    if level == "SERIALIZABLE":  # SQLite's only level has this name, and its reads lock nothing
-        return bool(bind.dialect.name == "sqlite")
-    return level not in ("", "READ UNCOMMITTED")
-
-
-def _has_snapshots(bind: Any) -> bool:
-    """Whether a transaction goes on seeing what its first statement has seen."""
-    return _level_of(bind) == "REPEATABLE READ" or bind.dialect.name == "sqlite"
-
-
-def _level_of(bind: Any) -> str:
-    """The isolation level of a connection, or of an engine's: "" while it has had none."""
-    dialect = bind.dialect
-    return str(
-        bind.get_execution_options().get("isolation_level")
-        or getattr(dialect, "_on_connect_isolation_level", None)
-        or getattr(dialect, "default_isolation_level", None)
-        or ""
-    )

@@ -34,7 +34,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.feed import CAUGHT
-from bloomstore.sql.flight import Flight, is_autocommit
+from bloomstore.sql.flight import Flight
+from bloomstore.sql.levels import is_autocommit
 from bloomstore.sql.pending import ALTERED, CHANGED, Pending
 from bloomstore.sql.text import Text
 from bloomstore.sql.writes import NOTHING, READS, Server, WritePlan, plan_writes
@@ -66,7 +67,7 @@ class Capture:
             "handle_error": self.handle_error,
         }
         # By what the pool has lent: it is gone when the connection returns.
-        self._pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
+        self.pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
         self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
         self._wraps: dict[Engine, list[Wrap]] = {}
 
@@ -89,9 +90,9 @@ class Capture:
 
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
-        if not self._pendings or connection.closed or connection.invalidated:
+        if not self.pendings or connection.closed or connection.invalidated:
             return None
-        found = self._pendings.get(connection.connection)
+        found = self.pendings.get(connection.connection)
         if found is None or found.transaction() is not connection.get_transaction():
             return None
         found.resolve()
@@ -105,6 +106,9 @@ class Capture:
 
     def do_execute(self, cursor: Any, statement: str, parameters: Any, context: Any) -> None:
         """Collects the keys that are sent."""
+        known = self._plans.get(id(context.compiled))
+        if known is not None and known[1] is READS and known[0]() is context.compiled:
+            return  # what most statements are
         self._sees(context.root_connection, statement, context)
 
     def do_execute_no_params(self, cursor: Any, statement: str, context: Any) -> None:
@@ -113,22 +117,23 @@ class Capture:
 
     def handle_error(self, context: Any) -> None:
         """A statement that failed is not in flight any more, and made no key."""
+        if context.execution_context is not None:
+            self._flight.land(context.execution_context)
         connection = context.connection
         if connection is None or connection.closed or connection.invalidated:
             return
-        self._flight.land(connection)
-        pending = self._pendings.get(connection.connection)
+        pending = self.pendings.get(connection.connection)
         if pending is not None and pending.waits_for(context.execution_context):
             pending.waiting = None
 
     def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
         raw = lent.dbapi_connection
-        for reference in self._pendings.keyrefs():  # a copy: other threads come and go
+        for reference in self.pendings.keyrefs():  # a copy: other threads come and go
             other = reference()
             # Some pools lend one connection to several.
             if other is not None and other.dbapi_connection is raw:
-                pending = self._pendings.get(other)
+                pending = self.pendings.get(other)
                 if pending is not None:
                     self._settle_transaction(pending)
 
@@ -148,7 +153,7 @@ class Capture:
     def _sees(self, connection: Connection, statement: str, context: Any) -> None:
         compiled = context.compiled
         if compiled is None:
-            self._sees_text(connection, statement)
+            self._sees_text(connection, statement, context)
             return
         known = self._plans.get(id(compiled))
         if known is not None and known[0]() is compiled:
@@ -161,7 +166,7 @@ class Capture:
         if plan is READS:
             return
         if plan is None:
-            self._sees_text(connection, statement)
+            self._sees_text(connection, statement, context)
             return
         connection.info.pop(CAUGHT, None)
         translated = context.execution_options.get("schema_translate_map")
@@ -183,7 +188,7 @@ class Capture:
             for guard, sources in plan.written:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
-            self._settle_in_flight(connection, pending)
+            self._settle_in_flight(connection, pending, context)
 
     def _plan(self, compiled: Any, translated: dict[Any, Any]) -> WritePlan | None:
         """None: to be treated as text."""
@@ -193,9 +198,9 @@ class Capture:
 
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
-        found = self._pendings.get(connection.connection)
+        found = self.pendings.get(connection.connection)
         if found is None:
-            found = self._pendings[connection.connection] = Pending()
+            found = self.pendings[connection.connection] = Pending()
         transaction = connection.get_transaction()
         before = found.transaction()
         if before is not transaction:  # the one before was rolled back, or settled
@@ -206,7 +211,7 @@ class Capture:
             found.connection = weakref.ref(connection)
         return found
 
-    def _sees_text(self, connection: Connection, statement: str) -> None:
+    def _sees_text(self, connection: Connection, statement: str, context: Any) -> None:
         text = self._texts.get(statement)
         if text is None:
             if len(self._texts) >= TEXTS_KEPT:
@@ -228,13 +233,15 @@ class Capture:
         pending.unknown.update(written)
         if is_autocommit(connection):
             if written:
-                self._settle_in_flight(connection, pending)
+                self._settle_in_flight(connection, pending, context)
         elif text.may_commit and (pending.keys or pending.unknown):
             self._settle(connection, pending)
             pending.unknown.update(written)  # the rows may come after a build's snapshot
 
-    def _landed(self, connection: Connection, *rest: Any) -> None:
-        self._flight.land(connection)
+    def _landed(
+        self, connection: Connection, cursor: Any, text: str, sent: Any, context: Any, many: bool
+    ) -> None:
+        self._flight.land(context)
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         try:
@@ -243,14 +250,14 @@ class Capture:
             connection.invalidate()
             raise
 
-    def _settle_in_flight(self, connection: Connection, pending: Pending) -> None:
+    def _settle_in_flight(self, connection: Connection, pending: Pending, context: Any) -> None:
         """Under AUTOCOMMIT: a build that begins now waits until the statement has ended."""
-        if self._flight.take_off(connection):
+        if self._flight.take_off(context):
             event.listen(connection, "after_cursor_execute", self._landed)
         try:
             pending.settle()
         except BaseException:
-            self._flight.land(connection)
+            self._flight.land(context)
             raise
 
 

@@ -41,7 +41,7 @@ from sqlalchemy.engine import Connection, Dialect
 from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
 from bloomstore.sql.canon import Unclear
-from bloomstore.sql.flight import is_autocommit
+from bloomstore.sql.levels import is_autocommit
 from bloomstore.sql.note import Live, Note
 from bloomstore.sql.registry import TABLE as REGISTRY
 from bloomstore.sql.triggers import key_names, outbox_name, trigger_names

@@ -14,21 +14,11 @@ import time
 import weakref
 from io import FileIO
 from pathlib import Path
-
-from sqlalchemy.engine import Connection
+from typing import Any
 
 from bloomstore.sql.databases.facts import StillOpen, pause
 
 FILE_NAME = "sql.lock"
-
-
-def is_autocommit(connection: Connection) -> bool:
-    """Whether each statement of the connection is a transaction of its own."""
-    return bool(
-        connection.dialect.detect_autocommit_setting(
-            connection.connection.dbapi_connection  # type: ignore[arg-type]
-        )
-    )
 
 
 class Flight:
@@ -36,22 +26,25 @@ class Flight:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        # The file closes, and the lock ends, with a connection that is lost without a word.
-        self.held: weakref.WeakKeyDictionary[Connection, FileIO] = weakref.WeakKeyDictionary()
+        # By execution context, what closes the file and ends the lock. It is also done when the
+        # context is gone: a statement of many batches ends without a word, or with its connection.
+        self.held: weakref.WeakKeyDictionary[Any, weakref.finalize[Any, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
 
-    def take_off(self, connection: Connection) -> bool:
+    def take_off(self, context: Any) -> bool:
         """Before the keys are made durable; whether it was on the ground."""
-        if connection not in self.held:
+        if context not in self.held:
             file = self._open()
+            self.held[context] = weakref.finalize(context, file.close)
             fcntl.flock(file, fcntl.LOCK_SH)
-            self.held[connection] = file
             return True
         return False
 
-    def land(self, connection: Connection) -> None:
+    def land(self, context: Any) -> None:
         """After the statement has ended, however it did."""
-        if (file := self.held.pop(connection, None)) is not None:
-            file.close()
+        if (close := self.held.pop(context, None)) is not None:
+            close()
 
     def wait(self, patience: float) -> None:
         """Returns when every statement that was in flight at the call has landed."""

@@ -69,7 +69,7 @@ class BloomPlugin:
         self._undo: list[Callable[[], None]] = []
         self._flight = Flight(store.path)
         self._capture = Capture(self._guards_written, self._all_guards, self._flight)
-        self._asker = Asker(policy, self._guards_of, self._capture.pending, self._listens_to)
+        self._asker = Asker(policy, self._guards_of, self._capture, self._listens_to)
         for declared in () if metadata is None else declared_in(metadata):
             self._activate(ActiveGuard(store, declared))
         if metadata is not None:

@@ -42,7 +42,10 @@ class ReadPlan:
 
     def empty(self) -> Result[Any]:
         """What the database would have returned: these columns and no row."""
-        return IteratorResult(self.columns, iter(()))
+        # As SQLAlchemy says of the results of one entity: scalars() then need no other metadata.
+        return IteratorResult(
+            self.columns, iter(()), _source_supports_scalars=len(self.columns.keys) == 1
+        )
 
 
 def plan_read(

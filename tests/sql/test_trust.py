@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard
 from bloomstore.sql.databases.sqlite import affinity_of, column_definitions
 from bloomstore.sql.text import Text
 
+from . import servers
 from .conftest import every_row_is_known
 from .models import Base, User
 
@@ -260,3 +262,42 @@ def test_collations_are_read_from_create_table() -> None:
         "REAL",
         "NUMERIC",
     ]
+
+
+@pytest.mark.skipif("BLOOMSTORE_TEST_PG_URL" in os.environ, reason="a server of its own is needed")
+def test_a_standby_is_believed_until_it_is_promoted(store: bloomstore.Store) -> None:
+    """Before, the filter is ahead of it; afterwards it is another line of time."""
+    with servers.postgresql() as url:
+        primary = sa.create_engine(url)
+        Base.metadata.create_all(primary)
+        writer = BloomPlugin(store, Base.metadata)
+        writer.listen(primary)
+        with primary.begin() as connection:
+            connection.execute(sa.insert(User).values(id=1, email="before@x"))
+        writer.build(primary)
+        with servers.standby_of(url) as standby_url:
+            standby = sa.create_engine(standby_url)
+            reader = BloomPlugin(store, Base.metadata)
+            reader.listen(standby)
+            assert reader.probe(User.id, 1) is Answer.MAYBE
+            assert reader.probe(User.id, 2) is Answer.ABSENT
+            with primary.begin() as connection:
+                connection.execute(sa.insert(User).values(id=2, email="after@x"))
+            assert reader.probe(User.id, 2) is Answer.MAYBE
+            writer.unlisten()
+            primary.dispose()
+            with standby.connect() as connection:
+                assert connection.scalar(sa.text("SELECT pg_promote()"))
+            standby.dispose()
+            with standby.connect() as connection:
+                assert not connection.scalar(sa.text("SELECT pg_is_in_recovery()"))
+            assert reader.probe(User.id, 3).name == "UNKNOWN"
+            assert "timeline" in reader.probe(User.id, 3).reason
+            reader.build(standby)
+            assert reader.probe(User.id, 3) is Answer.ABSENT
+            with standby.begin() as connection:
+                connection.execute(sa.insert(User).values(id=3, email="promoted@x"))
+            assert reader.probe(User.id, 3) is Answer.MAYBE
+            assert every_row_is_known(reader, standby) > 0
+            reader.unlisten()
+            standby.dispose()

@@ -104,7 +104,7 @@ def test_an_error_in_the_durable_step_takes_the_transaction_with_it(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(guard, "add", fails)
+        patch.setattr(guard.filter, "add_many", fails)
         with pytest.raises(OSError, match="no space"), sessions() as session:
             session.add(User(email="leak@x"))
             session.commit()
