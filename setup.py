@@ -1,4 +1,4 @@
-"""The one thing pyproject.toml cannot say: the compiled kernels may fail to build.
+"""What pyproject.toml cannot say: the compiled kernels may fail to build, and migrations/ moves in.
 
 Without a compiler the package installs all the same and runs on the numpy kernels. With
 BLOOMSTORE_REQUIRE_COMPILED=1 a failure to build them is an error (wheels are built so).
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
 REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
@@ -51,4 +51,12 @@ def extensions() -> list[Extension]:
     return made
 
 
-setup(ext_modules=extensions())
+setup(
+    ext_modules=extensions(),
+    packages=[
+        *find_packages(include=["bloomstore", "bloomstore.*"]),
+        "bloomstore.migrations",
+        "bloomstore.migrations.versions",
+    ],
+    package_dir={"bloomstore.migrations": "migrations"},
+)

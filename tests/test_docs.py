@@ -8,13 +8,20 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
 
 import bloomstore
+import bloomstore.sql.alembic
 from bloomstore.catalog.environment import TABLES
 from bloomstore.cli import main
 from bloomstore.segment import header
+from bloomstore.sql import migrate
+from bloomstore.sql.triggers import outbox_name
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -49,6 +56,22 @@ def test_the_database_example_of_the_readme_runs(
     names["plugin"].unlisten()
     names["engine"].dispose()
     names["store"].close()
+
+
+def test_the_revision_of_the_readme_runs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/app.db"
+    migrate.upgrade(url)
+    names: dict[str, Any] = {}
+    exec(compile(code_blocks(README, "python")[2], "README.md", "exec"), names)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE users (email text)")
+        with Operations.context(MigrationContext.configure(connection)):
+            names["upgrade"]()
+            assert outbox_name("users.email") in sa.inspect(connection).get_table_names()
+            names["downgrade"]()
+    assert outbox_name("users.email") not in sa.inspect(engine).get_table_names()
+    engine.dispose()
 
 
 def test_the_commands_of_the_readme_run(

@@ -32,7 +32,9 @@ from bloomstore.cli import (
     check,
     checkpoint,
     create,
+    db,
     drop,
+    follow,
     info,
     ls,
     plan,
@@ -100,6 +102,8 @@ COMMANDS: dict[str, Command] = {
     "verify": verify,
     "backup": backup,
     "drop": drop,
+    "db": db,
+    "follow": follow,
 }
 
 

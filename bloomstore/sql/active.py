@@ -27,6 +27,7 @@ from bloomstore.keys import Key
 from bloomstore.sql import form
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.canon import Canon, Unclear
+from bloomstore.sql.feed import INVALID, Feed
 from bloomstore.sql.guard import Declared
 from bloomstore.sql.metrics import Metrics
 from bloomstore.sql.note import Live, Note
@@ -57,6 +58,7 @@ class ActiveGuard:
         self._live: Live | None = None
         self._lives: dict[int, Live] = {}  # the last of each engine
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
+        self.feed = Feed(self) if declared.guard.feed == "outbox" else None
         self.filter = self._open()
 
     # Asking ------------------------------------------------------------------------
@@ -64,17 +66,17 @@ class ActiveGuard:
     def ask(self, value: object, pending: Pending | None = None) -> Answer:
         """The answer for a value as the application has it; a tuple for a composite key."""
         if self.doubt and self._still_doubts():
-            return self._unknown(self.doubt)
+            return self.unknown(self.doubt)
         try:
             return self.ask_key(self.key_of(value), pending)
         except Unclear as why:
-            return self._unknown(str(why))
+            return self.unknown(str(why))
 
     def ask_key(self, key: Key, pending: Pending | None = None) -> Answer:
         """The answer for a canonical key."""
         if pending is not None:
             if self in pending.unknown:
-                return self._unknown("this transaction has written keys that are not known")
+                return self.unknown("this transaction has written keys that are not known")
             if key in pending.keys.get(self, ()):
                 self.metrics.maybe += 1
                 return Answer.MAYBE
@@ -85,10 +87,10 @@ class ActiveGuard:
             if self.filter.was_sound:
                 self.metrics.maybe += 1
                 return Answer.MAYBE
-            return self._unknown(str(self.filter.state))
+            return self.unknown(str(self.filter.state))
         except BloomStoreError as error:
             self.reopen()
-            return self._unknown(str(error))
+            return self.unknown(str(error))
 
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
@@ -185,7 +187,8 @@ class ActiveGuard:
             raise Unclear(f"a key of {len(self._processors)} columns is a tuple, got {value!r}")
         return tuple(map(_sent, value, self._processors))
 
-    def _unknown(self, reason: str) -> Answer:
+    def unknown(self, reason: str) -> Answer:
+        """UNKNOWN, counted."""
         self.metrics.unknown[reason] += 1
         return Answer.unknown(reason)
 
@@ -243,16 +246,8 @@ class ActiveGuard:
         deleted = note.deleted + metrics.deleted
         return {
             "state": self.why_unknown() or "valid",
-            "absent": metrics.absent,
-            "maybe": metrics.maybe,
-            "unknown": dict(metrics.unknown),
-            "true_positives": metrics.true_positives,
-            "false_positives": metrics.false_positives,
-            "observed_error": metrics.observed_error,
+            **metrics.summary(),
             "target_error": self.declared.guard.spec.target_error,
-            "queries_saved": metrics.queries_saved,
-            "seconds_saved": metrics.seconds_saved,
-            "disagreements": metrics.disagreements,
             "rows_when_built": note.rows,
             "deleted_since": deleted,
             "keys": keys,
@@ -341,13 +336,22 @@ class ActiveGuard:
             if note.database.get(name) != value:
                 was = note.database.get(name, "nothing")
                 return f"another database: its {name} is {value}, was {was} when it was built"
+        doubt = ""
         if note.form != self.form():
             doubt = f"the column is {self.form()}, was {note.form} when it was built"
-            if self.filter.state.is_sound:
-                with contextlib.suppress(StoreReadOnly):
-                    self.fence(doubt)
-            return doubt
-        return ""
+        elif self._live.epoch > note.epoch:  # if it is lower, this process has not seen it yet
+            doubt = INVALID
+        elif self.feed is not None and not note.feed:
+            return NOT_BUILT
+        if doubt and self.filter.state.is_sound:
+            with contextlib.suppress(StoreReadOnly):
+                self.fence(doubt)
+        return doubt
+
+    @property
+    def epoch(self) -> int:
+        """Of the database's registry, when it was last seen."""
+        return 0 if self._live is None else self._live.epoch
 
     def _still_doubts(self) -> bool:
         """Whether the doubt stands; another process may have built the filter by now."""

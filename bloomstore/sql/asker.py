@@ -26,6 +26,8 @@ from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.capture import Capture
+from bloomstore.sql.feed import CAUGHT
+from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
 
@@ -77,7 +79,7 @@ class Standing:
         self.info = connection.info  # reading it from the connection is slow
         self.lent = weakref.ref(connection.connection)
         self.may_skip = may_skip  # as far as its engine and its isolation level go
-        self.has_snapshots = _has_snapshots(connection)
+        self.has_snapshots = has_snapshots(connection)
         # By mapped class: the guard of a get that was skipped, and where it would have asked.
         self.guards: dict[Any, tuple[ActiveGuard, Any]] = {}
 
@@ -187,6 +189,8 @@ class Asker:
             return None
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
+        if plan.guard.feed is not None and not self._is_caught_up(session, plan.guard, mapper):
+            return None
         return plan, value, self.pending_of(session, mapper)
 
     def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
@@ -227,6 +231,8 @@ class Asker:
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
         mapper = guard.mapper
+        if guard.feed is not None and not self._is_caught_up(session, guard, mapper):
+            return False
         may_skip = (
             guard.is_absent(ident, self.pending_of(session, mapper))
             and BYPASS not in session.info
@@ -235,7 +241,7 @@ class Asker:
             and self._may_answer(session, mapper)
         )
         standing: Standing | None = session.info.get(STANDING)
-        if may_skip and standing is not None and self.policy == "explicit":
+        if may_skip and standing and self.policy == "explicit" and guard.feed is None:
             standing.guards[entity] = guard, session.get_bind(mapper)
         return may_skip
 
@@ -258,7 +264,7 @@ class Asker:
 
     def compare_get(self, session: Session, guard: ActiveGuard, ident: Any, get: Any) -> Any:
         """The policy `shadow`: sends the query of a get whatever the guard says."""
-        answer = guard.ask(ident, self.pending_of(session))
+        answer = self._ask_again(session, guard, ident)
         found = get()
         if found is not None and answer is Answer.ABSENT:
             self._disagrees(guard, ident, session)
@@ -274,6 +280,22 @@ class Asker:
         except UnboundExecutionError:
             return None
         return self._pending_of_connection(bind) if isinstance(bind, Connection) else None
+
+    def _is_caught_up(self, session: Session, guard: ActiveGuard, mapper: Any) -> bool:
+        """Whether a guard with an outbox has read it in the session's transaction, which begins."""
+        if guard.feed is None or BYPASS in session.info or not self._may_answer(session, mapper):
+            return False
+        if why := guard.feed.catch_up(session.connection(bind_arguments={"mapper": mapper})):
+            guard.unknown(why)
+        return not why
+
+    def _ask_again(self, session: Session, guard: ActiveGuard, value: Any) -> Answer:
+        """As of now, not as of the first answer of the transaction."""
+        if guard.feed is not None:
+            session.connection().info.pop(CAUGHT, None)
+            if not self._is_caught_up(session, guard, guard.mapper):
+                return Answer.UNKNOWN
+        return guard.ask(value, self.pending_of(session))
 
     def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
         """Whether the session has an object of this identity, whatever the database has."""
@@ -346,7 +368,7 @@ class Asker:
         if standing is None:
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
-            return self._is_usable(bind) and (self.policy != "auto" or not _has_snapshots(bind))
+            return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
         if not self.is_listening or not standing.may_skip or CHANGED in standing.info:
             return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
@@ -355,7 +377,7 @@ class Asker:
 
     def _is_usable(self, bind: Any) -> bool:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""
-        return self._listens_to(bind) and _allows_skipping(bind)
+        return self._listens_to(bind) and allows_skipping(bind)
 
     def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
         mapper = inspect(entity, raiseerr=False)
@@ -387,7 +409,7 @@ class Asker:
 
     def _disagrees(self, guard: ActiveGuard, value: Any, session: Session) -> None:
         """A row that was committed in between is no false negative: then the key is known now."""
-        if guard.ask(value, self.pending_of(session)) is Answer.ABSENT:
+        if self._ask_again(session, guard, value) is Answer.ABSENT:
             guard.metrics.disagreements += 1
             guard.fence("shadow: the database has a row whose key the filter does not know")
             log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
@@ -408,29 +430,3 @@ def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) ->
 def _is_clean(session: Session) -> bool:
     """Whether an autoflush would send nothing."""
     return not (session._new or session._deleted or session.identity_map.check_modified())
-
-
-def _allows_skipping(bind: Any) -> bool:
-    """Whether a read that is not sent takes no lock, and would have read the guarded table."""
-    if "schema_translate_map" in bind.get_execution_options():
-        return False
-    level = _level_of(bind)
-    if level == "SERIALIZABLE":  # SQLite's only level has this name, and its reads lock nothing
-        return bool(bind.dialect.name == "sqlite")
-    return level not in ("", "READ UNCOMMITTED")
-
-
-def _has_snapshots(bind: Any) -> bool:
-    """Whether a transaction goes on seeing what its first statement has seen."""
-    return _level_of(bind) == "REPEATABLE READ" or bind.dialect.name == "sqlite"
-
-
-def _level_of(bind: Any) -> str:
-    """The isolation level of a connection, or of an engine's: "" while it has had none."""
-    dialect = bind.dialect
-    return str(
-        bind.get_execution_options().get("isolation_level")
-        or getattr(dialect, "_on_connect_isolation_level", None)
-        or getattr(dialect, "default_isolation_level", None)
-        or ""
-    )

@@ -25,6 +25,7 @@ from sqlalchemy.types import NullType
 
 from bloomstore.errors import BloomStoreError, FilterNotFound
 from bloomstore.keys import Key
+from bloomstore.sql import feed
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases import BY_DIALECT
@@ -59,7 +60,7 @@ def build_guard(
     """Makes one guard valid. Raises BuildError and changes nothing for the worse."""
     if guard.canon is None:
         raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
-    form = guard.form()
+    form, epoch = guard.form(), guard.epoch
     _replace_if_of_another_form(guard)
     note = guard.note()
     note.building = form
@@ -79,12 +80,13 @@ def build_guard(
     level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
     with engine.connect().execution_options(isolation_level=level) as connection:
         database.begin_snapshot(connection)
+        base = {} if guard.feed is None else feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)
     if guard.form() != form:
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()
     note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
-    note.rows = rows
+    note.rows, note.epoch, note.feed = rows, epoch, base
     guard.write_note(note)
     guard.filter.unfence(*tokens)
     return Built(guard.name, rows, keys, guard.why_unknown())

@@ -33,8 +33,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.feed import CAUGHT
 from bloomstore.sql.flight import Flight
-from bloomstore.sql.pending import CHANGED, Pending
+from bloomstore.sql.levels import is_autocommit
+from bloomstore.sql.pending import ALTERED, CHANGED, Pending
 from bloomstore.sql.text import Text
 from bloomstore.sql.writes import NOTHING, READS, Server, WritePlan, plan_writes
 
@@ -166,6 +168,7 @@ class Capture:
         if plan is None:
             self._sees_text(connection, statement, context)
             return
+        connection.info.pop(CAUGHT, None)
         translated = context.execution_options.get("schema_translate_map")
         if translated:
             plan = self._plan(compiled, translated)  # it depends on the map
@@ -175,13 +178,13 @@ class Capture:
 
     def _sees_write(self, connection: Connection, plan: WritePlan, context: Any) -> None:
         pending = self._pending_of(connection)
-        is_autocommit = _is_autocommit(connection)
-        if pending.context is not context or is_autocommit:  # not again for each batch of many rows
+        autocommits = is_autocommit(connection)
+        if pending.context is not context or autocommits:  # not again for each batch of many rows
             pending.sees(plan, context)
         if CHANGED in connection.info and connection.dialect.name in ("mysql", "mariadb"):
             for guard, _ in plan.written:  # values may be clipped
                 pending.unknown[guard] = "written after the connection's settings were changed"
-        if plan.written and is_autocommit:
+        if plan.written and autocommits:
             for guard, sources in plan.written:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
@@ -220,14 +223,15 @@ class Capture:
             self.changed.add(id(connection.dialect))
         if not text.may_write and not text.may_commit:
             return
+        connection.info.pop(CAUGHT, None)
         written = {
-            guard: "written by text or driver SQL"
+            guard: ALTERED if text.may_alter else "written by text or driver SQL"
             for guard in self._all_guards()
             if text.writes_to(guard.declared.table.name)
         }
         pending = self._pending_of(connection)
         pending.unknown.update(written)
-        if _is_autocommit(connection):
+        if is_autocommit(connection):
             if written:
                 self._settle_in_flight(connection, pending, context)
         elif text.may_commit and (pending.keys or pending.unknown):
@@ -284,11 +288,3 @@ class Wrap:
 
 def _none() -> None:
     """The weak reference of no transaction."""
-
-
-def _is_autocommit(connection: Connection) -> bool:
-    return bool(
-        connection.dialect.detect_autocommit_setting(
-            connection.connection.dbapi_connection  # type: ignore[arg-type]
-        )
-    )

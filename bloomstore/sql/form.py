@@ -15,6 +15,7 @@ from bloomstore.sql.canon import Canon
 from bloomstore.sql.databases import ColumnFacts
 from bloomstore.sql.guard import Declared
 from bloomstore.sql.note import Live
+from bloomstore.sql.triggers import trigger_names
 
 
 def doubt_of(declared: Declared, live: Live) -> str:
@@ -22,14 +23,29 @@ def doubt_of(declared: Declared, live: Live) -> str:
     facts = live.table
     if live.inexact or facts.doubt:
         return live.inexact or facts.doubt
-    if facts.triggers and not declared.guard.ignore_triggers:
+    hazards = facts.hazards
+    if declared.guard.feed == "outbox":
+        if doubt := _doubt_of_outbox(declared, live):
+            return doubt
+        if live.dialect.name not in ("mysql", "mariadb"):  # its cascades run no triggers
+            hazards = {}
+    elif facts.triggers and not declared.guard.ignore_triggers:
         return f"triggers or views may write to the table: {', '.join(facts.triggers)}"
     for column in declared.columns:
         name = column.name.lower()
         found = facts.columns.get(name, ColumnFacts("", doubt="there is no such column"))
-        hazard = facts.hazards.get(name, "")
+        hazard = hazards.get(name, "")
         if hazard or (found.doubt and not _is_uuid_text(column.type, found)):
             return f"column {name}: {hazard or found.doubt}"
+    return ""
+
+
+def _doubt_of_outbox(declared: Declared, live: Live) -> str:
+    if live.outbox is None:
+        return "it has no outbox: create_guard_outbox in a migration makes it"
+    missing = [name for name in trigger_names(declared.name) if name not in live.table.feeds]
+    if missing:
+        return f"triggers of its outbox are missing or do not always run: {', '.join(missing)}"
     return ""
 
 

@@ -11,8 +11,9 @@ what is declared becomes active in active.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import Column, MetaData, Table, TypeDecorator
 from sqlalchemy.orm.mapper import _all_registries  # no public way leads from a table to its class
@@ -29,6 +30,9 @@ class Guard:
     `deterministic` says of a TypeDecorator that equal values are always sent as equal ones.
     `ignore_triggers` says that no trigger changes the guarded columns, and that nobody writes
     through a view.
+    `feed="outbox"` is for writers that no plugin sees: triggers write their keys to an outbox, see
+    `create_guard_outbox`. PostgreSQL is exact, and is asked in a transaction. Elsewhere a follower
+    must run and answers are as old as its last pass: `staleness` allows so many seconds.
     """
 
     def __init__(
@@ -40,13 +44,23 @@ class Guard:
         name: str | None = None,
         deterministic: bool = False,
         ignore_triggers: bool = False,
+        feed: Literal["capture", "outbox"] = "capture",
+        staleness: float | None = None,
     ) -> None:
+        if feed not in ("capture", "outbox"):
+            raise SpecError(f"feed is 'capture' or 'outbox', got {feed!r}")
+        if staleness is not None and (feed != "outbox" or staleness <= 0):
+            raise SpecError(
+                f"staleness is a number of seconds above 0, with feed='outbox', got {staleness!r}"
+            )
         self.columns = columns
         self.spec = Scalable(target_error=target_error, initial_capacity=initial_capacity)
         self.durability = durability
         self.name = name
         self.deterministic = deterministic
         self.ignore_triggers = ignore_triggers
+        self.feed = feed
+        self.staleness = staleness
 
     def __repr__(self) -> str:
         columns = "".join(f"{name!r}, " for name in self.columns)
@@ -67,8 +81,13 @@ class Declared:
         if self.guard.name is not None:
             return self.guard.name
         names = [column.name for column in self.columns]
-        full = self.table.fullname
-        return f"{full}.{names[0]}" if len(names) == 1 else f"{full}({', '.join(names)})"
+        return name_of(self.table.name, names, self.table.schema)
+
+
+def name_of(table: str, columns: Sequence[str], schema: str | None) -> str:
+    """The name of a guard that is given none."""
+    full = table if schema is None else f"{schema}.{table}"
+    return f"{full}.{columns[0]}" if len(columns) == 1 else f"{full}({', '.join(columns)})"
 
 
 def declared_in(metadata: MetaData) -> Iterator[Declared]:
@@ -113,7 +132,8 @@ def _declare(guard: Guard, table: Table, columns: tuple[Column[object], ...]) ->
                 " value: what is stored is not what is sent, so it cannot be guarded"
             )
         for key in column.foreign_keys:
-            if (key.onupdate or "").upper() in ("CASCADE", "SET DEFAULT"):
+            cascades = (key.onupdate or "").upper() in ("CASCADE", "SET DEFAULT")
+            if cascades and guard.feed == "capture":
                 raise SpecError(
                     f"{where} changes by ON UPDATE {key.onupdate} without any statement on"
                     f" {table.fullname}: it cannot be guarded"

@@ -20,7 +20,7 @@ from bloomstore import Store
 from bloomstore.errors import FilterExists, FilterNotFound
 from bloomstore.keys import Key
 from bloomstore.rebuild.source import SourceError
-from bloomstore.sql import form
+from bloomstore.sql import feed, form
 from bloomstore.sql.active import NOT_BUILT
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases import BY_DIALECT
@@ -29,6 +29,7 @@ from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
 from bloomstore.sql.note import Live, Note
+from bloomstore.sql.registry import Unreadable, read_registry
 from bloomstore.sql.scan import Row, TableSource, reflect
 
 
@@ -57,7 +58,7 @@ class GuardSource(TableSource):
     def identity(self) -> dict[str, Any]:
         """The database, the table, and the form of the keys as it is now."""
         self._live = self._read()
-        return super().identity() | {"form": self.form}
+        return super().identity() | {"form": self.form, "epoch": self._live.epoch}
 
     def _read(self) -> Live:
         """The live table; a doubt ends everything."""
@@ -88,6 +89,11 @@ class GuardSource(TableSource):
             with contextlib.suppress(FilterExists):  # another process has missed it already
                 self._store.create(self.name, spec, durability=durability, fence=NOT_BUILT)
         note.building = self.form
+        if self._declared.guard.feed == "outbox":
+            # Keys that come from now on are read from the outbox. What was committed before is
+            # seen by the scan, and whoever could see older rows is waited for before the switch.
+            with self._errors(), self.engine.connect() as connection:
+                note.feed_building = feed.begin(connection)
         self._write(note)
 
     def prepare(self, patience: float) -> None:
@@ -106,7 +112,7 @@ class GuardSource(TableSource):
             self._live.identity,
             self._store.incarnation,
         )
-        note.rows = rows
+        note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
 
     def _keys(self, part: list[Row]) -> list[Key]:
@@ -141,14 +147,21 @@ def read_live(raw: Any, engine: Engine, declared: Declared) -> Live:
     """What the database behind a raw connection says of itself and of the guarded table."""
     database = BY_DIALECT[engine.dialect.name]
     identity = read_identity(database, raw)
+    registry, unreadable = {}, ""
+    try:
+        registry = read_registry(raw)
+    except Unreadable as error:
+        unreadable = str(error)
+    entry = registry.get(declared.name)
     cursor = raw.cursor()
     try:
-        inexact = database.is_exact(cursor)
+        inexact = unreadable or database.is_exact(cursor)
         table = database.read_table(cursor, declared.table.schema, declared.table.name)
     finally:
         cursor.close()
         raw.rollback()
-    return Live(engine.dialect, identity, table, inexact)
+    known = (0, None) if entry is None else (entry.epoch, entry.outbox)
+    return Live(engine.dialect, identity, table, inexact, *known)
 
 
 def guard_source(
@@ -173,6 +186,15 @@ def is_guard(store: Store, name: str) -> bool:
     return f"guard/{name}" in store.notes
 
 
+def _has_outbox(engine: Engine, name: str) -> bool:
+    with engine.connect() as connection:
+        try:
+            entry = read_registry(connection.connection.dbapi_connection).get(name)
+        except Unreadable as error:
+            raise SourceError(f"guard {name}: {error}") from None
+    return entry is not None and entry.outbox is not None
+
+
 def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
     found = store.notes.get(f"guard/{name}")
     if found is None:
@@ -185,7 +207,8 @@ def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
     if missing:
         raise SourceError(f"guard {name}: {table.fullname} has no column {missing[0]!r} any more")
     columns = tuple(table.columns[column] for column in note.columns)
-    source = GuardSource(store, engine, Declared(Guard(name=name), table, columns))
+    guard = Guard(name=name, feed="outbox" if note.feed or _has_outbox(engine, name) else "capture")
+    source = GuardSource(store, engine, Declared(guard, table, columns))
     facts = [source._live.table.columns[column.name.lower()] for column in columns]
     remembered = note.form or note.building
     may_be_uuids = not remembered and any(map(form.is_text, facts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -19,6 +20,20 @@ class Metrics:
     unknown: Counter[str] = field(default_factory=Counter)
     asked: int = 0
     asked_seconds: float = 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """What `plugin.stats()` says of it."""
+        return {
+            "absent": self.absent,
+            "maybe": self.maybe,
+            "unknown": dict(self.unknown),
+            "true_positives": self.true_positives,
+            "false_positives": self.false_positives,
+            "observed_error": self.observed_error,
+            "queries_saved": self.queries_saved,
+            "seconds_saved": self.seconds_saved,
+            "disagreements": self.disagreements,
+        }
 
     @property
     def observed_error(self) -> float | None:

@@ -23,6 +23,8 @@ class Live:
     identity: dict[str, str]
     table: TableFacts
     inexact: str = ""
+    epoch: int = 0
+    outbox: str | None = None
 
 
 @dataclass(slots=True)
@@ -36,6 +38,9 @@ class Note:
     building: dict[str, Any] = field(default_factory=dict)  # the form of a build that goes on
     database: dict[str, str] = field(default_factory=dict)
     store: str = ""
+    epoch: int = 0
+    feed: dict[str, Any] = field(default_factory=dict)  # the snapshot it begins with; see feed.py
+    feed_building: dict[str, Any] = field(default_factory=dict)  # the same of a rebuild
     rows: int = 0
     deleted: int = 0
 

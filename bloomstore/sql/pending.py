@@ -23,6 +23,7 @@ from bloomstore.sql.canon import Unclear
 from bloomstore.sql.collect import keys_of
 from bloomstore.sql.writes import Server, WritePlan
 
+ALTERED = "perhaps altered by text or driver SQL"
 CHANGED = "bloomstore/changed"  # in connection.info: text has changed its settings
 
 
@@ -82,8 +83,13 @@ class Pending:
         """Makes everything durable: called right before the rows become visible to others."""
         self.resolve()
         for guard, reason in self.unknown.items():
-            guard.fence(reason)
-        known = {guard: keys for guard, keys in self.keys.items() if guard not in self.unknown}
+            if guard.feed is None or reason == ALTERED:  # else an outbox has the keys
+                guard.fence(reason)
+        known = {
+            guard: keys
+            for guard, keys in self.keys.items()
+            if guard not in self.unknown and not (guard.feed and guard.doubt)
+        }
         if len(known) > 1 and not any(guard.doubt for guard in known):
             with contextlib.suppress(FilterNotFound):  # then each by itself: one was replaced
                 with next(iter(known)).store.batch():

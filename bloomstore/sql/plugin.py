@@ -6,8 +6,10 @@
     plugin.probe(User.email, "a@b.c")       # Answer.ABSENT | MAYBE | UNKNOWN
 
 Every process that writes to a guarded table must listen, on the host that has the store: a filter
-in mapped files sees no writer on another host. Not here: how writes are seen (capture.py), how
-sessions are answered (session.py), how a guard is built (build.py).
+in mapped files sees no writer on another host, unless an outbox feeds it (feed.py).
+
+Not here: how writes are seen (capture.py), how sessions are answered (session.py), how a guard is
+built (build.py).
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from bloomstore.sql.guard import declared_in, declared_on
 from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
 from bloomstore.sql.note import Live
+from bloomstore.sql.registry import Unreadable, read_registry
 from bloomstore.sql.session import GuardedSession
 
 log = logging.getLogger("bloomstore.sql")
@@ -98,6 +101,8 @@ class BloomPlugin:
         with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
             for guard in self._all_guards():
                 guard.note_deleted()
+                if guard.feed is not None:
+                    guard.feed.note_position()
         self._undo.clear()
         self._engines.clear()
 
@@ -184,18 +189,25 @@ class BloomPlugin:
     def probe(self, column: Any, value: Any, *, connection: Connection | None = None) -> Answer:
         """Whether a committed row may have this value; several columns are a tuple of each.
 
-        With `connection`, what its own transaction has written counts too.
+        With `connection`, what its own transaction has written counts too; a guard with an outbox
+        needs one.
         """
+        guard = self._guard_of(column)
+        if why := self._why_behind(guard, connection):
+            return guard.unknown(why)
         pending = None if connection is None else self._capture.pending(connection)
-        return self._guard_of(column).ask(value, pending)
+        return guard.ask(value, pending)
 
     def partition(
         self, column: Any, values: Iterable[Any], *, connection: Connection | None = None
     ) -> tuple[list[Any], list[Any]]:
         """(values that are certainly absent, values to ask the database for), in their order."""
         values = list(values)
+        guard = self._guard_of(column)
+        if self._why_behind(guard, connection):
+            return [], values
         pending = None if connection is None else self._capture.pending(connection)
-        ask = self._guard_of(column).may_be_present(values, pending)
+        ask = guard.may_be_present(values, pending)
         kept = iter(ask)
         following = next(kept, None)
         absent = []
@@ -205,6 +217,14 @@ class BloomPlugin:
             else:
                 absent.append(value)
         return absent, ask
+
+    def _why_behind(self, guard: ActiveGuard, connection: Connection | None) -> str:
+        """Why a guard with an outbox cannot answer on this connection; "" if it can."""
+        if guard.feed is None:
+            return ""
+        if connection is not None and not self._listens_to(connection):
+            return "asked on a connection that the plugin does not listen to"
+        return guard.feed.catch_up(connection)
 
     @contextlib.contextmanager
     def bypass(self, session: Session) -> Iterator[None]:
@@ -406,9 +426,14 @@ class BloomPlugin:
         database = BY_DIALECT[engine.dialect.name]
         self._default_schema = getattr(engine.dialect, "default_schema_name", None)
         identity = read_identity(database, raw)
+        registry, unreadable = {}, ""
+        try:
+            registry = read_registry(raw)
+        except Unreadable as error:
+            unreadable = str(error)
         cursor = raw.cursor()
         try:
-            inexact = database.is_exact(cursor)
+            inexact = unreadable or database.is_exact(cursor)
             facts = {}
             for (schema, _), guards in self._by_table.items():
                 name = guards[0].declared.table.name
@@ -418,7 +443,9 @@ class BloomPlugin:
             raw.rollback()
         for place, table in facts.items():
             for guard in self._by_table[place]:
-                guard.meet(Live(engine.dialect, identity, table, inexact))
+                entry = registry.get(guard.name)
+                known = (0, None) if entry is None else (entry.epoch, entry.outbox)
+                guard.meet(Live(engine.dialect, identity, table, inexact, *known))
 
 
 def _column(element: Any) -> Column[Any]:

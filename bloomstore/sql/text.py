@@ -34,6 +34,7 @@ class Text:
         "_words",
         "changes_engine",
         "changes_settings",
+        "may_alter",
         "may_commit",
         "may_write",
         "writes_anything",
@@ -60,6 +61,7 @@ class Text:
         # What outlives the transaction stays with the connection when the pool lends it again.
         self.changes_engine = self.changes_settings and "TRANSACTION" not in words[:2]
         self.may_write = bool(words) and (bool(writes) or not (first in _READS or is_index))
+        self.may_alter = first not in _STAYS | {"COPY", "LOAD"}
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
         self.writes_anything = self.may_write and bool(found & _ANYTHING)
 

@@ -13,6 +13,7 @@ import pytest
 
 import bloomstore
 from bloomstore.cli import COMMANDS
+from bloomstore.sql import migrate
 
 
 def _examples() -> list[tuple[str, str]]:
@@ -61,6 +62,7 @@ def folder(tmp_path: Path, new_store: Path) -> Path:
     pq.write_table(pa.table({"id": [1], "email": ["alice"]}), tmp_path / "users.parquet")
     (tmp_path / "models.py").write_text(MODELS)
     subprocess.run([sys.executable, "models.py"], cwd=tmp_path, env=ENVIRONMENT, check=True)
+    migrate.upgrade(f"sqlite:///{tmp_path}/app.db")
     script = tmp_path / "bin" / "bloomstore"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bloomstore "$@"\n')

@@ -43,6 +43,7 @@ class TableFacts:
     version: str
     columns: dict[str, ColumnFacts] = field(default_factory=dict)
     triggers: tuple[str, ...] = ()  # and views through which the table can be written
+    feeds: tuple[str, ...] = ()  # triggers of bloomstore that always run: they feed an outbox
     hazards: dict[str, str] = field(default_factory=dict)
     doubt: str = ""
 

@@ -71,6 +71,12 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ):
         has_default = row[8] not in (None, "NULL")
         columns[row[0].lower()] = replace(_column(*row[1:8]), has_default=has_default)
+    feeds = rows(
+        cursor,
+        "SELECT trigger_name FROM information_schema.triggers"
+        f" WHERE trigger_name LIKE 'bloomstore%' AND event_object_table = {quoted(table)}"
+        f" AND {where.replace('table_schema', 'event_object_schema')}",
+    )
     found = rows(
         cursor,
         "SELECT trigger_name, concat(event_object_table, ' ', action_statement)"
@@ -91,7 +97,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         " AND r.update_rule IN ('CASCADE', 'SET DEFAULT')",
     ):
         hazards[name.lower()] = f"a foreign key changes it: ON UPDATE {rule}"
-    return TableFacts(version, columns, writers, hazards)
+    return TableFacts(version, columns, writers, tuple(name for (name,) in feeds), hazards)
 
 
 def _column(

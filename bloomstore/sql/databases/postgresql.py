@@ -46,6 +46,10 @@ WHERE NOT t.tgisinternal AND t.tgname NOT LIKE 'bloomstore%'
 AND (t.tgrelid = {oid} OR position(lower({name}) IN lower(p.prosrc)) > 0
      OR position('execute' IN lower(p.prosrc)) > 0)
 """
+_FEEDS = """
+SELECT tgname FROM pg_trigger
+WHERE tgrelid = {oid} AND tgenabled = 'A' AND tgname LIKE 'bloomstore%'
+"""
 _VIEWS = """
 SELECT DISTINCT v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
        JOIN pg_class v ON v.oid = r.ev_class
@@ -105,7 +109,14 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         numbers[place]: "a foreign key changes it: ON UPDATE CASCADE or SET DEFAULT"
         for (place,) in rows(cursor, _KEYS.format(oid=int(oid)))
     }
-    return TableFacts(version, columns, tuple(name for (name,) in triggers), hazards)
+    feeds = rows(cursor, _FEEDS.format(oid=int(oid)))
+    return TableFacts(
+        version,
+        columns,
+        tuple(name for (name,) in triggers),
+        tuple(name for (name,) in feeds),
+        hazards,
+    )
 
 
 def _column(

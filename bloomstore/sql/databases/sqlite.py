@@ -69,15 +69,18 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         columns[name.lower()] = replace(found, has_default=default is not None)
     triggers = rows(
         cursor,
-        f"SELECT name, sql FROM {catalog} WHERE type = 'trigger'",
+        f"SELECT name, sql, lower(tbl_name) FROM {catalog} WHERE type = 'trigger'",
     )
     hazards = {}
     for row in rows(cursor, f"PRAGMA {prefix}foreign_key_list({quoted(table)})"):
         source, on_update, on_delete = row[3].lower(), row[5].upper(), row[6].upper()
         if on_update in ("CASCADE", "SET DEFAULT") or on_delete == "SET DEFAULT":
             hazards[source] = f"a foreign key changes it: ON UPDATE {on_update}"
-    writers = tuple(name for name, sql in triggers if mentions(sql, table))
-    return TableFacts(version, columns, writers, hazards)
+    feeds = tuple(
+        name for name, _, on in triggers if name.startswith("bloomstore_") and on == table.lower()
+    )
+    writers = tuple(name for name, sql, _ in triggers if mentions(sql, table) and name not in feeds)
+    return TableFacts(version, columns, writers, feeds, hazards)
 
 
 def _column(declared: str, definition: list[str] | None, hidden: int) -> ColumnFacts:

@@ -1,0 +1,272 @@
+"""The feed of a guard: keys that reach its filter through an outbox, whoever wrote the rows.
+
+A guard with a feed believes in no capture: triggers write each new key to the outbox in the
+writer's own transaction (triggers.py). What is in the outbox and not yet in the filter is read
+
+    PostgreSQL    by the asker, in its own transaction, before its first answer: `catch_up`
+    elsewhere     by a follower (follow.py); answers are as old as its last pass, so they are given
+                  only to those who allow a staleness
+
+The position of a filter is a transaction id: every key of a committed transaction below it is in
+the filter. A catch-up reads the keys at and above the position together with xmin of the very
+snapshot that it reads with: what is below xmin has ended, so nothing can appear there any more.
+
+Invariants
+  1. A position is moved only after the keys below it are durable in the filter.
+  2. One catch-up is worth nothing to another transaction: that one may see more. It is worth
+     nothing after a write of the own transaction either: triggers may have changed the key.
+  3. Under REPEATABLE READ a transaction that is older than the build may see rows that the build
+     did not: it is not answered.
+  4. Ids are never compared across databases: the build that a position belongs to is named in the
+     guard's note, which is believed for one database only.
+Tried with writers in other processes: xmax for xmin, a catch-up shared by transactions, and the
+greatest id for a position each lose keys within seconds (tests/sql/test_feed_race.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import text
+from sqlalchemy.engine import Connection, Dialect
+
+from bloomstore.errors import BloomStoreError, StoreReadOnly
+from bloomstore.keys import Key
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.levels import is_autocommit
+from bloomstore.sql.note import Note
+from bloomstore.sql.registry import TABLE as REGISTRY
+from bloomstore.sql.triggers import key_names, outbox_name
+
+if TYPE_CHECKING:
+    from bloomstore.sql.active import ActiveGuard
+
+CAUGHT = "bloomstore/caught"  # in connection.info
+LONGEST = 50_000  # keys that one asker reads; the follower reads any number
+NOTED = 1_000  # keys after which the position is written down: a note is a durable commit
+BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it"
+PURGED = "keys were purged from its outbox before they were read"
+INVALID = "a migration has invalidated it"
+NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
+XMIN = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+XMAX = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The snapshot that a build has read: where positions begin."""
+
+    build: str
+    xmin: int
+    xmax: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Caught:
+    """For which transaction of a connection which builds are caught up."""
+
+    transaction: weakref.ref[Any]
+    builds: set[str]
+
+
+class Feed:
+    """The feed of one active guard. Safe in several threads."""
+
+    def __init__(self, guard: ActiveGuard) -> None:
+        self._guard = weakref.proxy(guard)
+        self._lock = threading.Lock()  # protects the position and what is not noted of it
+        self._position = ("", 0)  # of which build, and up to which transaction
+        self._unnoted = 0
+        self._raw: bytes | None = None  # the note that the base was read from
+        self._base: Base | None = None
+        self._followed: float | None = None
+
+    # Asking ------------------------------------------------------------------------
+
+    def catch_up(self, connection: Connection | None) -> str:
+        """Reads what is missing; "" if ABSENT may be believed now, else why it may not."""
+        guard = self._guard
+        if why := guard.why_unknown():
+            return str(why)
+        if connection is None or connection.dialect.name != "postgresql":
+            return self._why_stale()
+        base = self.base()
+        if base is None:
+            return "not built since it has an outbox"
+        transaction = connection.get_transaction()
+        caught: Caught | None = connection.info.get(CAUGHT)
+        if caught is None or transaction is None or caught.transaction() is not transaction:
+            caught = None
+        elif base.build in caught.builds and not is_autocommit(connection):
+            return ""
+        if why := self._read(connection, base):
+            return why
+        transaction = connection.get_transaction()
+        if transaction is not None:
+            caught = caught or Caught(weakref.ref(transaction), set())
+            caught.builds.add(base.build)
+            connection.info[CAUGHT] = caught
+        return ""
+
+    def _read(self, connection: Connection, base: Base) -> str:
+        guard = self._guard
+        position = self.position(base)
+        query = text(
+            f"SELECT {XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
+            f" {', '.join(f'o.{name}' for name in self.keys)}"
+            f" FROM {REGISTRY.name} g LEFT JOIN {self.outbox(connection.dialect)} o"
+            " ON o.xid >= :position"
+            f" WHERE g.name = :guard LIMIT {LONGEST + 1}"
+        )
+        asked = {"position": position, "guard": guard.name}
+        rows = connection.execute(query, asked).all()
+        if not rows:
+            return f"it has no row in {REGISTRY.name}"
+        xmin, epoch, floor, level = rows[0][:4]
+        if epoch > base.epoch:
+            return self._fence(INVALID)
+        if floor is None or position < floor:
+            return self._fence(PURGED)
+        if level != "read committed" and xmin < base.xmax:
+            return "the transaction is older than the build"
+        if len(rows) > LONGEST:
+            return self._fence(BEHIND)
+        keys = [row[4:] for row in rows if row[4] is not None]
+        if why := self.apply(keys):
+            return why
+        self.advance(base, xmin, len(keys))
+        return ""
+
+    def _why_stale(self) -> str:
+        """Whether the last pass of a follower on this host is young enough."""
+        allowed = self._guard.declared.guard.staleness
+        if allowed is None:
+            return NO_ANSWER
+        now = clock()
+        if self._followed is None or now - self._followed > allowed:
+            self._followed = self._last_pass()
+        if self._followed is None:
+            return "no follower has been here since the host was started"
+        if now - self._followed > allowed:
+            return f"its follower's last pass is {now - self._followed:.1f} s old"
+        return ""
+
+    # Reading -----------------------------------------------------------------------
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of the outbox's key columns."""
+        return key_names(len(self._guard.declared.columns))
+
+    def outbox(self, dialect: Dialect) -> str:
+        """The outbox, quoted."""
+        quote = dialect.identifier_preparer.quote_identifier
+        schema = self._guard.declared.table.schema
+        parts = ([] if schema is None else [schema]) + [outbox_name(self._guard.name)]
+        return ".".join(map(quote, parts))
+
+    def apply(self, raw: Iterable[Any]) -> str:
+        """Adds raw values durably; why it could not, or ""."""
+        guard = self._guard
+        form = guard.canon
+        if form is None:
+            return str(guard.doubt)
+        is_one = len(guard.declared.columns) == 1
+        try:
+            found: list[Key] = [form.of(row[0] if is_one else tuple(row)) for row in raw]
+        except Unclear as why:
+            return self._fence(f"a key in its outbox has no form: {why}")
+        try:
+            guard.filter.add_many(found)
+        except BloomStoreError as error:
+            guard.reopen()
+            return str(error)
+        return ""
+
+    def _fence(self, reason: str) -> str:
+        with contextlib.suppress(StoreReadOnly):
+            self._guard.fence(reason)
+        return reason
+
+    # Positions ---------------------------------------------------------------------
+
+    def base(self) -> Base | None:
+        """What the note says of the build; None if there was none with an outbox."""
+        raw = self._guard.store.notes.get(f"guard/{self._guard.name}")
+        if raw != self._raw:
+            note = None if raw is None else Note.unpack(raw)
+            given = {} if note is None else note.feed
+            self._base = Base(**given, epoch=note.epoch) if note and given else None
+            self._raw = raw
+        return self._base
+
+    def position(self, base: Base) -> int:
+        """Every key of a committed transaction below this one is in the filter."""
+        noted = self._guard.store.notes.get(self._name("position"))
+        build, xid = ("", 0) if noted is None else json.loads(noted)
+        known = [base.xmin]
+        known += [each for of, each in ((build, xid), self._position) if of == base.build]
+        return max(known)
+
+    def advance(self, base: Base, xmin: int, keys: int) -> None:
+        """The keys below xmin are durable in the filter."""
+        with self._lock:
+            build, xid = self._position
+            self._position = (base.build, max(xmin, xid) if build == base.build else xmin)
+            self._unnoted += keys
+            is_due = self._unnoted >= NOTED
+        if is_due:
+            self.note_position()
+
+    def note_position(self) -> None:
+        """Lets other processes, and the next life of this one, begin here."""
+        with self._lock:
+            position, self._unnoted = self._position, 0
+        base = self.base()
+        if base is not None and position[0] == base.build and position[1] > self._noted(base):
+            with contextlib.suppress(StoreReadOnly):
+                self._guard.store.notes[self._name("position")] = json.dumps(position).encode()
+
+    def _noted(self, base: Base) -> int:
+        noted = self._guard.store.notes.get(self._name("position"))
+        build, xid = ("", 0) if noted is None else json.loads(noted)
+        return xid if build == base.build else base.xmin
+
+    def _name(self, what: str) -> str:
+        return f"guard/{self._guard.name}/{what}"
+
+    # Building and following --------------------------------------------------------
+
+    def followed(self, began: float) -> None:
+        """A follower has applied everything that was committed before this moment."""
+        stamp = json.dumps({"boot": self._guard.store.core.boot, "began": began}).encode()
+        self._guard.store.notes[self._name("followed")] = stamp
+
+    def _last_pass(self) -> float | None:
+        raw = self._guard.store.notes.get(self._name("followed"))
+        if raw is None:
+            return None
+        found = json.loads(raw)
+        return found["began"] if found["boot"] == self._guard.store.core.boot else None
+
+
+def begin(connection: Connection) -> dict[str, Any]:
+    """What the note says of the snapshot that a build reads, or of an older one."""
+    xmin = xmax = 0
+    if connection.dialect.name == "postgresql":
+        xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
+    return {"build": uuid.uuid4().hex, "xmin": xmin, "xmax": xmax}
+
+
+def clock() -> float:
+    """Seconds that every process of this host counts alike, since it was started."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,0 +1,42 @@
+"""Isolation levels: what a read that is not sent would have locked or seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+
+def allows_skipping(bind: Any) -> bool:
+    """Whether a read that is not sent takes no lock, and would have read the guarded table."""
+    if "schema_translate_map" in bind.get_execution_options():
+        return False
+    level = level_of(bind)
+    if level == "SERIALIZABLE":  # SQLite's only level has this name, and its reads lock nothing
+        return bool(bind.dialect.name == "sqlite")
+    return level not in ("", "READ UNCOMMITTED")
+
+
+def has_snapshots(bind: Any) -> bool:
+    """Whether a transaction goes on seeing what its first statement has seen."""
+    return level_of(bind) == "REPEATABLE READ" or bind.dialect.name == "sqlite"
+
+
+def is_autocommit(connection: Connection) -> bool:
+    """Whether each statement of the connection is a transaction of its own."""
+    return bool(
+        connection.dialect.detect_autocommit_setting(
+            connection.connection.dbapi_connection  # type: ignore[arg-type]
+        )
+    )
+
+
+def level_of(bind: Any) -> str:
+    """The isolation level of a connection, or of an engine's: "" while it has had none."""
+    dialect = bind.dialect
+    return str(
+        bind.get_execution_options().get("isolation_level")
+        or getattr(dialect, "_on_connect_isolation_level", None)
+        or getattr(dialect, "default_isolation_level", None)
+        or ""
+    )

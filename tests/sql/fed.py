@@ -1,0 +1,51 @@
+"""A table whose guards are fed by outboxes, for tests and for the writers they start."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from bloomstore.sql import Guard, migrate
+from bloomstore.sql.triggers import Outbox
+
+from .models import Text
+
+
+class FedBase(DeclarativeBase):
+    """All of them."""
+
+
+class Parcel(FedBase):
+    """Written by anybody."""
+
+    __tablename__ = "parcels"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, info={"bloomstore": Guard(feed="outbox")}
+    )
+    code: Mapped[str | None] = mapped_column(
+        Text, info={"bloomstore": Guard(feed="outbox", staleness=30)}
+    )
+    note: Mapped[str | None] = mapped_column(sa.String(20))
+
+
+COLUMNS = ("id", "code")
+
+
+def make(engine: sa.Engine) -> None:
+    """The table, bloomstore's tables, and an outbox for each guard."""
+    migrate.upgrade(engine.url.render_as_string(hide_password=False))
+    FedBase.metadata.create_all(engine)
+    with engine.begin() as connection:
+        for column in COLUMNS:
+            outbox = Outbox(f"parcels.{column}", "parcels", [column], None, engine.dialect)
+            for statement in outbox.create():
+                connection.exec_driver_sql(statement)
+
+
+def unmake(engine: sa.Engine) -> None:
+    """Everything of `make` is gone: functions of PostgreSQL outlive their tables."""
+    with engine.begin() as connection:
+        for column in COLUMNS:
+            outbox = Outbox(f"parcels.{column}", "parcels", [column], None, engine.dialect)
+            for statement in outbox.drop():
+                connection.exec_driver_sql(statement)

@@ -1,0 +1,390 @@
+"""Guards that are fed by an outbox: what others write is known, no plugin is at the writer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import sessionmaker
+
+import bloomstore
+from bloomstore.errors import SpecError
+from bloomstore.rebuild import SourceError
+from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+from bloomstore.sql import feed as feed_module
+from bloomstore.sql.guarded import GuardSource
+from bloomstore.sql.triggers import Outbox, outbox_name
+
+from . import fed
+from .conftest import Sent
+from .fed import Parcel
+
+
+@pytest.fixture
+def world(engine: sa.Engine) -> Iterator[sa.Engine]:
+    """The fed table; its engine is listened to by nobody: it is the writer elsewhere."""
+    fed.make(engine)
+    yield engine
+    fed.unmake(engine)
+
+
+@pytest.fixture
+def asking(world: sa.Engine) -> Iterator[sa.Engine]:
+    """The engine of those who ask."""
+    engine = sa.create_engine(world.url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def plugin(store: bloomstore.Store, asking: sa.Engine) -> Iterator[BloomPlugin]:
+    plugin = listening(store, asking)
+    plugin.build(asking)
+    yield plugin
+    plugin.unlisten()
+
+
+@pytest.fixture
+def sessions(plugin: BloomPlugin, asking: sa.Engine) -> sessionmaker[GuardedSession]:
+    made = sessionmaker(asking, class_=GuardedSession)
+    plugin.listen(made)
+    return made
+
+
+def listening(store: bloomstore.Store, engine: sa.Engine) -> BloomPlugin:
+    plugin = BloomPlugin(store, fed.FedBase.metadata)
+    plugin.listen(engine)
+    return plugin
+
+
+def write(engine: sa.Engine, *statements: str) -> None:
+    """By a raw cursor: nobody could see it."""
+    raw = engine.raw_connection()
+    try:
+        cursor = raw.cursor()
+        for statement in statements:
+            cursor.execute(statement)
+        raw.commit()
+    finally:
+        raw.close()
+
+
+def insert(number: int, code: str) -> str:
+    return f"INSERT INTO parcels (id, code) VALUES ({number}, '{code}')"
+
+
+only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+elsewhere = pytest.mark.parametrize("kind", ["sqlite", "mariadb"], indirect=True)
+
+
+def asked(engine: sa.Engine, plugin: BloomPlugin, column: Any, value: Any) -> Answer:
+    """In a transaction of its own."""
+    with engine.connect() as connection:
+        return plugin.probe(column, value, connection=connection)
+
+
+@only_postgresql
+def test_a_row_of_another_writer_is_known_in_the_next_transaction(world, asking, plugin) -> None:
+    assert asked(asking, plugin, Parcel.code, "a") is Answer.ABSENT
+    write(world, insert(1, "a"))
+    assert asked(asking, plugin, Parcel.code, "a") is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.id, 1) is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
+    write(world, "UPDATE parcels SET code = 'b'", "UPDATE parcels SET note = 'x'")
+    assert asked(asking, plugin, Parcel.code, "b") is Answer.MAYBE
+
+
+@only_postgresql
+def test_sessions_catch_up_once_in_each_transaction(world, asking, sessions) -> None:
+    write(world, insert(1, "a"))
+    sent = Sent(asking)
+    by_code = select(Parcel).where(Parcel.code == "zz").options(Guarded())
+    with sessions() as session:
+        assert session.get(Parcel, 2) is None
+        assert session.get(Parcel, 3) is None
+        assert sent() == 1
+        assert session.scalars(by_code).all() == []
+        assert session.scalars(by_code).all() == []
+        assert sent() == 1
+        assert session.get(Parcel, 1).code == "a"
+    with sessions() as session:
+        write(world, insert(2, "b"))
+        sent()
+        assert session.get(Parcel, 2).code == "b"
+        assert sent() == 2  # the outbox and the row
+
+
+@only_postgresql
+def test_own_writes_count_whatever_a_trigger_makes_of_them(world, asking, plugin, sessions) -> None:
+    write(
+        world,
+        "CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql"
+        " AS 'BEGIN NEW.code = upper(NEW.code); RETURN NEW; END'",
+        "CREATE TRIGGER shout BEFORE INSERT ON parcels FOR EACH ROW EXECUTE FUNCTION shout()",
+    )
+    try:
+        plugin.build(asking)  # a new connection would see the trigger; it does no harm here
+        with sessions() as session:
+            loud = select(Parcel).where(Parcel.code == "LOUD").options(Guarded())
+            assert session.scalars(loud).all() == []
+            session.execute(sa.insert(Parcel).values(id=1, code="loud"))
+            assert len(session.scalars(loud).all()) == 1
+            session.rollback()
+        with sessions() as session:
+            assert session.get(Parcel, 2) is None
+            session.execute(sa.text("INSERT INTO parcels (id) VALUES (2)"))
+            assert session.get(Parcel, 2) is not None
+            session.commit()
+        assert asked(asking, plugin, Parcel.id, 3) is Answer.ABSENT  # and no fence was raised
+    finally:
+        write(world, "DROP FUNCTION shout() CASCADE")
+
+
+@only_postgresql
+def test_under_autocommit_each_question_catches_up(world, asking, plugin) -> None:
+    with asking.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        assert plugin.probe(Parcel.id, 1, connection=connection) is Answer.ABSENT
+        write(world, insert(1, "a"))
+        assert plugin.probe(Parcel.id, 1, connection=connection) is Answer.MAYBE
+
+
+@only_postgresql
+def test_repeatable_read_is_exact_and_a_transaction_before_the_build_is_not_answered(
+    world, asking, plugin
+) -> None:
+    repeatable = asking.execution_options(isolation_level="REPEATABLE READ")
+    with repeatable.connect() as old:
+        old.exec_driver_sql("SELECT count(*) FROM parcels")
+        write(world, insert(1, "a"))
+        assert (
+            plugin.probe(Parcel.id, 1, connection=old) is Answer.ABSENT
+        )  # nor does a query see it
+        with repeatable.connect() as new:
+            assert plugin.probe(Parcel.id, 1, connection=new) is Answer.MAYBE
+    with repeatable.connect() as old:
+        old.exec_driver_sql("SELECT count(*) FROM parcels")
+        guard = plugin.guards["parcels.id"]
+        note = guard.note()
+        note.feed = dict(note.feed, build="later", xmax=note.feed["xmax"] + 1000)
+        guard.write_note(note)  # as a build would that begins now
+        answer = plugin.probe(Parcel.id, 7, connection=old)
+        assert (answer, answer.reason) == (
+            Answer.UNKNOWN,
+            "the transaction is older than the build",
+        )
+
+
+@only_postgresql
+def test_without_a_transaction_the_answer_is_unknown(plugin) -> None:
+    answer = plugin.probe(Parcel.id, 5)
+    assert answer == Answer.UNKNOWN
+    assert "in a transaction" in answer.reason
+    assert plugin.partition(Parcel.id, [5, 6]) == ([], [5, 6])
+
+
+@only_postgresql
+def test_partition_catches_up(world, asking, plugin) -> None:
+    write(world, insert(5, "a"))
+    with asking.connect() as connection:
+        found = plugin.partition(Parcel.id, [5, 6], connection=connection)
+    assert found == ([6], [5])
+
+
+@only_postgresql
+def test_a_position_outlives_the_process(world, asking, store, plugin, monkeypatch) -> None:
+    monkeypatch.setattr(feed_module, "NOTED", 3)
+    write(world, *(insert(number, "a") for number in range(4)))
+    assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
+    again = listening(store, asking)
+    base = again.guards["parcels.id"].feed.base()
+    assert again.guards["parcels.id"].feed.position(base) > base.xmin
+    assert asked(asking, again, Parcel.id, 3) is Answer.MAYBE
+    again.unlisten()
+
+
+@only_postgresql
+def test_purged_keys_put_the_guard_in_doubt_until_it_is_built(world, asking, plugin) -> None:
+    write(world, insert(1, "a"))
+    write(
+        world,
+        f"DELETE FROM {outbox_name('parcels.id')}",
+        "UPDATE bloomstore_guards SET floor = CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
+        " WHERE name = 'parcels.id'",
+    )
+    assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.PURGED
+    assert asked(asking, plugin, Parcel.code, "zz") is Answer.ABSENT
+    assert plugin.build(asking)
+    assert asked(asking, plugin, Parcel.id, 1) is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
+
+
+@only_postgresql
+def test_a_delta_that_is_too_long_is_doubt(world, asking, plugin, monkeypatch) -> None:
+    monkeypatch.setattr(feed_module, "LONGEST", 3)
+    write(world, *(insert(number, "a") for number in range(4)))
+    assert asked(asking, plugin, Parcel.id, 9).reason == feed_module.BEHIND
+    assert plugin.build(asking)
+    assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
+
+
+@only_postgresql
+def test_an_outbox_that_was_made_anew_is_not_believed(world, asking, plugin) -> None:
+    outbox = Outbox("parcels.id", "parcels", ["id"], None, world.dialect)
+    write(world, *outbox.drop())
+    write(world, insert(1, "a"))
+    write(world, *outbox.create())
+    assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.INVALID
+    assert plugin.build(asking)
+    assert asked(asking, plugin, Parcel.id, 1) is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
+
+
+@only_postgresql
+def test_foreign_keys_that_cascade_are_no_hazard(world, asking, store) -> None:
+    metadata = sa.MetaData()
+    parent = sa.Table("boxes", metadata, sa.Column("id", sa.Integer, primary_key=True))
+    key = sa.ForeignKey("boxes.id", onupdate="CASCADE")
+    guard = Guard(feed="outbox")
+    child = sa.Table(
+        "labels", metadata, sa.Column("box", sa.Integer, key, info={"bloomstore": guard})
+    )
+    metadata.create_all(world)
+    outbox = Outbox("labels.box", "labels", ["box"], None, world.dialect)
+    write(world, *outbox.create())
+    plugin = BloomPlugin(store, metadata)
+    plugin.listen(asking)
+    plugin.build(asking)
+    write(world, "INSERT INTO boxes VALUES (1)", "INSERT INTO labels VALUES (1)")
+    write(world, "UPDATE boxes SET id = 2")
+    assert asked(asking, plugin, child.c.box, 2) is Answer.MAYBE
+    assert asked(asking, plugin, child.c.box, 3) is Answer.ABSENT
+    plugin.unlisten()
+    write(world, *outbox.drop())
+    assert parent is not None
+
+
+def test_triggers_that_are_missing_put_the_guard_in_doubt(
+    world, asking, plugin, store, kind
+) -> None:
+    name = f"{outbox_name('parcels.id')}_u"
+    on = " ON parcels" if kind == "postgresql" else ""
+    write(world, f"DROP TRIGGER {name}{on}")
+    again = listening(store, asking)
+    assert name in again.probe(Parcel.id, 1).reason
+    assert "fenced" in plugin.guards["parcels.id"].why_unknown()  # in every process of the host
+    again.unlisten()
+
+
+@only_postgresql
+def test_a_trigger_that_is_disabled_is_missing(world, asking, store, plugin) -> None:
+    write(world, "ALTER TABLE parcels DISABLE TRIGGER ALL")
+    again = listening(store, asking)
+    assert "do not always run" in again.probe(Parcel.id, 1).reason
+    again.unlisten()
+
+
+def test_a_guard_without_an_outbox_says_so(store, engine) -> None:
+    fed.FedBase.metadata.create_all(engine)
+    plugin = listening(store, engine)
+    assert "it has no outbox" in plugin.probe(Parcel.id, 1).reason
+    plugin.unlisten()
+
+
+@elsewhere
+def test_elsewhere_there_is_no_answer_without_an_opt_in(plugin, asking) -> None:
+    assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.NO_ANSWER
+    assert "no follower" in asked(asking, plugin, Parcel.code, "a").reason
+
+
+def test_a_feed_that_makes_no_sense_is_refused() -> None:
+    for wrong in ({"feed": "tail"}, {"staleness": 3}, {"feed": "outbox", "staleness": 0}):
+        with pytest.raises(SpecError, match=r"feed|staleness"):
+            Guard(**wrong)
+
+
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg"])
+@only_postgresql
+def test_async_sessions_catch_up(
+    driver: str, world, store, running: Callable[[str], sa.URL]
+) -> None:
+    async def live() -> None:
+        engine = create_async_engine(world.url.set(drivername=driver))
+        sessions: Any = async_sessionmaker(
+            engine, class_=AsyncSession, sync_session_class=GuardedSession
+        )
+        plugin = BloomPlugin(store, fed.FedBase.metadata)
+        plugin.listen(engine, sessions)
+        await plugin.build_async(engine)
+        sent = Sent(engine.sync_engine)
+        async with sessions() as session:
+            assert await session.get(Parcel, 1) is None
+            assert await session.get(Parcel, 2) is None
+            assert sent() == 1
+        write(world, insert(1, "a"))
+        async with sessions() as session:
+            assert (await session.get(Parcel, 1)).code == "a"
+            sent()
+            absent = select(Parcel).where(Parcel.code == "zz").options(Guarded())
+            assert (await session.scalars(absent)).all() == []
+            assert sent() == 1
+        plugin.unlisten()
+        await engine.dispose()
+
+    asyncio.run(live())
+
+
+@only_postgresql
+def test_a_rebuild_goes_on_with_the_outbox(world, asking, plugin, monkeypatch) -> None:
+    """Rows that others write before, during and after the scan are known; deleted ones are not."""
+    write(world, *(insert(number, f"c{number}") for number in range(50)))
+    assert asked(asking, plugin, Parcel.id, 9) is Answer.MAYBE
+    write(world, "DELETE FROM parcels WHERE id < 10")
+    real = GuardSource.settle
+
+    def settle(self: GuardSource, patience: float) -> None:
+        write(world, insert(100, "during"))
+        real(self, patience)
+
+    monkeypatch.setattr(GuardSource, "settle", settle)
+    plugin.rebuild(asking, Parcel.id)
+    write(world, insert(101, "after"))
+    assert {asked(asking, plugin, Parcel.id, n) for n in (10, 49, 100, 101)} == {Answer.MAYBE}
+    assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
+
+
+@only_postgresql
+def test_a_rebuild_makes_a_fed_guard_valid_that_never_was_built(
+    world, asking, store, plugin
+) -> None:
+    store.drop("parcels.id")
+    del store.notes["guard/parcels.id"]
+    fresh = listening(store, asking)
+    write(world, insert(1, "a"))
+    fresh.rebuild(asking, Parcel.id)
+    write(world, insert(2, "b"))
+    assert {asked(asking, fresh, Parcel.id, number) for number in (1, 2)} == {Answer.MAYBE}
+    assert asked(asking, fresh, Parcel.id, 3) is Answer.ABSENT
+    fresh.unlisten()
+
+
+@only_postgresql
+def test_an_invalidation_during_a_rebuild_is_noticed(world, asking, plugin, monkeypatch) -> None:
+    real = GuardSource._keys
+
+    def keys(self: GuardSource, part: list[Any]) -> list[Any]:
+        write(world, "UPDATE bloomstore_guards SET epoch = epoch + 1 WHERE name = 'parcels.id'")
+        return real(self, part)
+
+    write(world, insert(1, "a"))
+    monkeypatch.setattr(GuardSource, "_keys", keys)
+    with pytest.raises(SourceError, match="epoch"):
+        plugin.rebuild(asking, Parcel.id)
+    assert asked(asking, plugin, Parcel.id, 2).name == "UNKNOWN"
+    monkeypatch.undo()
+    plugin.rebuild(asking, Parcel.id)
+    assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
