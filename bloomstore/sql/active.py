@@ -29,8 +29,9 @@ from bloomstore.sql.answer import Answer
 from bloomstore.sql.canon import Canon, Unclear
 from bloomstore.sql.feed import INVALID, Feed
 from bloomstore.sql.guard import Declared
+from bloomstore.sql.live import Live
 from bloomstore.sql.metrics import Metrics
-from bloomstore.sql.note import Live, Note
+from bloomstore.sql.note import Note
 
 if TYPE_CHECKING:
     from bloomstore.sql.pending import Pending

@@ -32,7 +32,8 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.feed import BEHIND, XMIN, Base, Feed, clock
 from bloomstore.sql.guard import Declared, Guard
 from bloomstore.sql.incarnation import read_identity
-from bloomstore.sql.note import Live, Note
+from bloomstore.sql.live import Live
+from bloomstore.sql.note import Note
 from bloomstore.sql.reach import DatabaseError
 from bloomstore.sql.registry import TABLE as REGISTRY
 from bloomstore.sql.registry import Entry, Unreadable, read_registry

@@ -14,7 +14,7 @@ from bloomstore.sql import canon
 from bloomstore.sql.canon import Canon
 from bloomstore.sql.databases import ColumnFacts
 from bloomstore.sql.guard import Declared
-from bloomstore.sql.note import Live
+from bloomstore.sql.live import Live
 from bloomstore.sql.triggers import trigger_names
 
 

@@ -23,12 +23,12 @@ from bloomstore.rebuild.source import SourceError
 from bloomstore.sql import feed, form
 from bloomstore.sql.active import NOT_BUILT
 from bloomstore.sql.canon import Unclear
-from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
-from bloomstore.sql.incarnation import ensure_incarnation, read_identity
-from bloomstore.sql.note import Live, Note
+from bloomstore.sql.incarnation import ensure_incarnation
+from bloomstore.sql.live import Live, read_live
+from bloomstore.sql.note import Note
 from bloomstore.sql.registry import Unreadable, read_registry
 from bloomstore.sql.scan import Row, TableSource, reflect
 
@@ -63,7 +63,8 @@ class GuardSource(TableSource):
     def _read(self) -> Live:
         """The live table; a doubt ends everything."""
         with self._errors(), self.engine.connect() as connection:
-            live = read_live(connection.connection.dbapi_connection, self.engine, self._declared)
+            raw = connection.connection.dbapi_connection
+            (live,) = read_live(raw, self.engine.dialect, [self._declared])
         if doubt := form.doubt_of(self._declared, live):
             raise SourceError(f"guard {self.name} cannot be rebuilt: {doubt}")
         return live
@@ -141,27 +142,6 @@ class GuardSource(TableSource):
 
     def _write(self, note: Note) -> None:
         self._store.notes[f"guard/{self.name}"] = note.pack()
-
-
-def read_live(raw: Any, engine: Engine, declared: Declared) -> Live:
-    """What the database behind a raw connection says of itself and of the guarded table."""
-    database = BY_DIALECT[engine.dialect.name]
-    identity = read_identity(database, raw)
-    registry, unreadable = {}, ""
-    try:
-        registry = read_registry(raw)
-    except Unreadable as error:
-        unreadable = str(error)
-    entry = registry.get(declared.name)
-    cursor = raw.cursor()
-    try:
-        inexact = unreadable or database.is_exact(cursor)
-        table = database.read_table(cursor, declared.table.schema, declared.table.name)
-    finally:
-        cursor.close()
-        raw.rollback()
-    known = (0, None) if entry is None else (entry.epoch, entry.outbox)
-    return Live(engine.dialect, identity, table, inexact, *known)
 
 
 def guard_source(
