@@ -67,6 +67,7 @@ class Catalog:
         self.gate = Gate()
         self._change: CatalogChange | None = None  # the one that is open, under the writer lock
         self._environment = open_environment(path, read_only=read_only)
+        self.file_number = (path / "data.mdb").stat().st_ino  # a copied file has another
         try:
             self._tables = {
                 name: self._environment.open_db(name.encode(), create=False) for name in TABLES

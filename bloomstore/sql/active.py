@@ -31,7 +31,7 @@ from bloomstore.sql.feed import INVALID, Feed
 from bloomstore.sql.guard import Declared
 from bloomstore.sql.live import Live
 from bloomstore.sql.metrics import Metrics
-from bloomstore.sql.note import Note
+from bloomstore.sql.note import PREFIX, Note
 
 if TYPE_CHECKING:
     from bloomstore.sql.pending import Pending
@@ -57,6 +57,7 @@ class ActiveGuard:
         self.own: type | None = None  # values of this type are sent and kept as they are
         self.mapper: Any = None  # of the class whose primary key it guards
         self._live: Live | None = None
+        self._distrusted: str | None = None  # a build of which the database knows nothing
         self._lives: dict[int, Live] = {}  # the last of each engine
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
         self.feed = Feed(self) if declared.guard.feed == "outbox" else None
@@ -66,11 +67,11 @@ class ActiveGuard:
 
     def ask(self, value: object, pending: Pending | None = None) -> Answer:
         """The answer for a value as the application has it; a tuple for a composite key."""
-        if self.doubt and self._still_doubts():
-            return self.unknown(self.doubt)
         try:
+            if self.doubt and self._still_doubts():
+                return self.unknown(self.doubt)
             return self.ask_key(self.key_of(value), pending)
-        except Unclear as why:
+        except (Unclear, BloomStoreError) as why:
             return self.unknown(str(why))
 
     def ask_key(self, key: Key, pending: Pending | None = None) -> Answer:
@@ -101,8 +102,12 @@ class ActiveGuard:
 
     def may_be_present(self, values: list[Any], pending: Pending | None = None) -> list[Any]:
         """Those of the values that may have a row, in their order: many questions in one go."""
-        if (self.doubt and self._still_doubts()) or (pending and self in pending.unknown):
-            self.metrics.unknown[self.doubt or "pending"] += len(values)
+        try:
+            is_unknown = bool(self.doubt) and self._still_doubts()
+        except BloomStoreError:
+            is_unknown = True
+        if is_unknown or (pending and self in pending.unknown):
+            self.metrics.count_unknown(self.doubt or "pending", len(values))
             return values
         own = self.own
         is_own = own is not None and set(map(type, values)) == {own}
@@ -116,10 +121,10 @@ class ActiveGuard:
             state = self.filter.state
         except BloomStoreError as error:
             self.reopen()
-            self.metrics.unknown[str(error)] += len(values)
+            self.metrics.count_unknown(str(error), len(values))
             return values
         if not state.is_sound:
-            self.metrics.unknown[str(state)] += len(values)
+            self.metrics.count_unknown(str(state), len(values))
             return values
         mine = pending.keys.get(self, ()) if pending else ()
         if mine:
@@ -185,12 +190,18 @@ class ActiveGuard:
         if len(self._processors) == 1:
             return _sent(value, self._processors[0])
         if not isinstance(value, tuple) or len(value) != len(self._processors):
-            raise Unclear(f"a key of {len(self._processors)} columns is a tuple, got {value!r}")
+            raise Unclear(
+                f"a key of {len(self._processors)} columns is a tuple of as many, got a"
+                f" {type(value).__name__}"
+            )
         return tuple(map(_sent, value, self._processors))
+
+    def __repr__(self) -> str:
+        return f"<guard {self.name}: {self.doubt or 'valid'}>"
 
     def unknown(self, reason: str) -> Answer:
         """UNKNOWN, counted."""
-        self.metrics.unknown[reason] += 1
+        self.metrics.count_unknown(reason)
         return Answer.unknown(reason)
 
     # Writing -----------------------------------------------------------------------
@@ -248,7 +259,7 @@ class ActiveGuard:
         return {
             "state": self.why_unknown() or "valid",
             **metrics.summary(),
-            "target_error": self.declared.guard.spec.target_error,
+            "target_error": self.filter.spec.target_error,
             "rows_when_built": note.rows,
             "deleted_since": deleted,
             "keys": keys,
@@ -257,8 +268,14 @@ class ActiveGuard:
 
     # Trust -------------------------------------------------------------------------
 
-    def meet(self, live: Live) -> None:
-        """Compares the live database with what the filter was built from."""
+    def meet(self, live: Live, token_before: str = "") -> None:
+        """Compares the live database with what the filter was built from.
+
+        `token_before`: of the note before the database was read; a build may have ended since.
+        """
+        now = self.note().token
+        is_another = live.token is not None and live.token not in (token_before, now)
+        self._distrusted = now if is_another else None
         if self._lives.get(id(live.dialect)) == live:
             self._still_doubts()  # one more connection to what is known: other threads go on
         else:
@@ -289,6 +306,14 @@ class ActiveGuard:
             with contextlib.suppress(StoreReadOnly):
                 self.fence(doubt)
 
+    def forget_database(self) -> None:
+        """Nobody listens any more: what is written now is not seen."""
+        self.doubt = NOT_SEEN
+        self.own = None
+        self.canon = None
+        self._live = None
+        self._lives.clear()
+
     def form(self) -> dict[str, Any]:
         """What the keys of the filter depend on."""
         assert self._live is not None
@@ -296,7 +321,7 @@ class ActiveGuard:
 
     def note(self) -> Note:
         """What the filter was built with; an empty form if it never was."""
-        found = self.store.notes.get(f"guard/{self.name}")
+        found = self.store.notes.get(PREFIX + self.name)
         return self.fresh_note() if found is None else Note.unpack(found)
 
     def fresh_note(self) -> Note:
@@ -317,7 +342,7 @@ class ActiveGuard:
 
     def write_note(self, note: Note) -> None:
         """Keeps it in the catalog."""
-        self.store.notes[f"guard/{self.name}"] = note.pack()
+        self.store.notes[PREFIX + self.name] = note.pack()
 
     def _doubt_of_note(self) -> str:
         assert self._live is not None
@@ -337,6 +362,8 @@ class ActiveGuard:
             if note.database.get(name) != value:
                 was = note.database.get(name, "nothing")
                 return f"another database: its {name} is {value}, was {was} when it was built"
+        if note.token == self._distrusted:
+            return "the database was restored, or built with another store, since it was built"
         doubt = ""
         if note.form != self.form():
             doubt = f"the column is {self.form()}, was {note.form} when it was built"
@@ -382,12 +409,11 @@ class ActiveGuard:
     def create(self) -> Filter:
         """A new filter, fenced until it is built; the note says of what."""
         guard = self.declared.guard
-        made = self.store.create(
+        if PREFIX + self.name not in self.store.notes:
+            self.write_note(self.fresh_note())  # other programs look for it when the filter comes
+        return self.store.create(
             self.name, guard.spec, durability=guard.durability, fence=NOT_BUILT
         )
-        if f"guard/{self.name}" not in self.store.notes:
-            self.write_note(self.fresh_note())
-        return made
 
     def reopen(self) -> None:
         """The filter was replaced: another one, perhaps with another form, has its name."""

@@ -31,6 +31,7 @@ from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
+from bloomstore.sql.incarnation import leave_token
 
 CHUNK = 10_000
 
@@ -63,6 +64,7 @@ def build_guard(
     form, epoch = guard.form(), guard.epoch
     _replace_if_of_another_form(guard)
     note = guard.note()
+    deleted = note.deleted  # their keys stay in a filter that is caught up
     note.building = form
     guard.write_note(note)
     tokens = list(guard.filter.fences)
@@ -86,7 +88,8 @@ def build_guard(
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()
     note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
-    note.rows, note.epoch, note.feed = rows, epoch, base
+    note.token = leave_token(engine, guard.name)
+    note.rows, note.deleted, note.epoch, note.feed = rows, deleted, epoch, base
     guard.write_note(note)
     guard.filter.unfence(*tokens)
     return Built(guard.name, rows, keys, guard.why_unknown())

@@ -149,6 +149,7 @@ class Capture:
     # Steps -------------------------------------------------------------------------
 
     def _sees(self, connection: Connection, statement: str, context: Any) -> None:
+        self._guards.refresh()
         compiled = context.compiled
         if compiled is None:
             self._sees_text(connection, statement, context)
@@ -224,7 +225,7 @@ class Capture:
         connection.info.pop(CAUGHT, None)
         written = {
             guard: ALTERED if text.may_alter else "written by text or driver SQL"
-            for guard in self._guards
+            for guard in self._guards.everything()
             if text.writes_to(guard.declared.table.name)
         }
         pending = self._pending_of(connection)

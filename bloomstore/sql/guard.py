@@ -53,6 +53,13 @@ class Guard:
             raise SpecError(
                 f"staleness is a number of seconds above 0, with feed='outbox', got {staleness!r}"
             )
+        for column in columns:
+            if not isinstance(column, str) or columns.count(column) > 1:
+                raise SpecError(f"columns are named once each, got {columns!r}")
+        if durability not in (None, "commit", "process"):
+            raise SpecError(f"durability is 'commit' or 'process', got {durability!r}")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise SpecError(f"the name of a guard is a text, got {name!r}")
         self.columns = columns
         self.spec = Scalable(target_error=target_error, initial_capacity=initial_capacity)
         self.durability = durability

@@ -26,7 +26,7 @@ from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
-from bloomstore.sql.incarnation import ensure_incarnation
+from bloomstore.sql.incarnation import ensure_incarnation, leave_token
 from bloomstore.sql.live import Live, read_live
 from bloomstore.sql.note import Note
 from bloomstore.sql.registry import Unreadable, read_registry
@@ -113,6 +113,8 @@ class GuardSource(TableSource):
             self._live.identity,
             self._store.incarnation,
         )
+        with self._errors():
+            note.token = leave_token(self.engine, self.name)
         note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
 

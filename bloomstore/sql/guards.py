@@ -1,19 +1,28 @@
-"""The guards of one plugin: which of them a table has, and what they know of their database."""
+"""The guards of one plugin: which of them a table has, and what they know of their database.
+
+Filters of the store whose guards this program does not declare are known by their notes: an older
+release, a script, a reflected table may write to the same tables. It cannot make their keys, so it
+fences them.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from sqlalchemy import Column, MetaData, Table
 from sqlalchemy.engine import Dialect
+from sqlalchemy.sql import TableClause
+from sqlalchemy.types import NullType
 
-from bloomstore import Store
-from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore import Filter, Store
+from bloomstore.errors import BloomStoreError, FilterNotFound, SpecError
 from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.guard import declared_in, declared_on
-from bloomstore.sql.live import read_live
+from bloomstore.sql.guard import Declared, Guard, declared_on
+from bloomstore.sql.live import Live, read_live
+from bloomstore.sql.note import PREFIX, Note
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -27,32 +36,80 @@ class Guards:
         self._seen: set[Table] = set()
         self._default_schema: str | None = None
         self.when_new: list[Callable[[], None]] = []  # a new guard changes what plans say
-        for declared in () if metadata is None else declared_in(metadata):
-            self._activate(ActiveGuard(store, declared))
+        self._undeclared: dict[str, Undeclared] = {}
+        self._generation = -1
         if metadata is not None:
-            self._seen.update(metadata.tables.values())
+            self.declare(metadata)
+        self.refresh()
 
     def __iter__(self) -> Iterator[ActiveGuard]:
         for guards in list(self._by_table.values()):
             yield from guards
 
+    def everything(self) -> Iterator[ActiveGuard]:
+        """Those of other programs too."""
+        yield from self
+        yield from list(self._undeclared.values())
+
+    def declare(self, metadata: MetaData) -> None:
+        """Adds the guards of these tables."""
+        for table in metadata.tables.values():
+            if table not in self._seen:
+                self._seen.add(table)
+                for declared in declared_on(table):
+                    self._activate(ActiveGuard(self._store, declared))
+
+    def refresh(self) -> None:
+        """Another process may have declared a guard: this one must fence it from now on.
+
+        Its rows that were written before are read by the build that makes the guard valid: it
+        waits for transactions that were open when the guard was declared.
+        """
+        with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
+            generation = self._store.generation
+            if generation == self._generation:
+                return
+            self._generation = generation
+            notes = self._store.notes
+            known = {guard.name for guard in self} | self._undeclared.keys()
+            fresh = [
+                name
+                for name in (each.removeprefix(PREFIX) for each in notes if each.startswith(PREFIX))
+                if name not in known and name in self._store
+            ]
+            for name in fresh:
+                note = Note.unpack(notes[PREFIX + name])
+                self._undeclared[name] = Undeclared(self._store, name, note)
+            if fresh:
+                self._forget_plans()
+
     def of(self, table: Any) -> list[ActiveGuard]:
         """The guards of the table that this Table object names exactly."""
-        return [guard for guard in self.written(table) if guard.declared.table.name == table.name]
+        if not isinstance(table, Table):
+            return []
+        return [
+            guard
+            for guard in self.written(table)
+            if guard.declared.table.name == table.name and not isinstance(guard, Undeclared)
+        ]
 
     def written(self, table: Any, translated: dict[Any, Any] | None = None) -> list[ActiveGuard]:
         """The guards of every table that this Table object may stand for: spare keys do no harm."""
-        if not isinstance(table, Table):
+        if not isinstance(table, TableClause):  # a Table, or a name from sqlalchemy.table()
             return []
-        if table not in self._seen:
+        if isinstance(table, Table) and table not in self._seen:
             self._discover(table)
         names = {table.schema, (translated or {}).get(table.schema, table.schema)}
         if self._default_schema is not None and names & {None, self._default_schema}:
             names |= {None, self._default_schema}
-        return [
+        found = [
             guard
             for schema in names
             for guard in self._by_table.get((schema, table.name.lower()), ())
+        ]
+        others = list(self._undeclared.values())
+        return found + [
+            guard for guard in others if guard.declared.table.name.lower() == table.name.lower()
         ]
 
     def of_columns(self, column: Any) -> ActiveGuard:
@@ -73,9 +130,10 @@ class Guards:
             return
         self._default_schema = getattr(dialect, "default_schema_name", None)
         try:
+            before = [guard.note().token for guard in guards]
             found = read_live(raw, dialect, [guard.declared for guard in guards])
-            for guard, live in zip(guards, found, strict=True):
-                guard.meet(live)
+            for guard, live, token in zip(guards, found, before, strict=True):
+                guard.meet(live, token)
         except BloomStoreError as error:  # a closed store must not break the application
             log.warning("guards could not be compared with their database: %s", error)
 
@@ -84,6 +142,7 @@ class Guards:
             raise SpecError(f"two guards have the name {guard.name!r}: give one Guard(name=...)")
         table = guard.declared.table
         self._by_table.setdefault((table.schema, table.name.lower()), []).append(guard)
+        self._undeclared.pop(guard.name, None)
 
     def _discover(self, table: Table) -> None:
         """A Table that was not in the metadata may declare guards of its own.
@@ -100,8 +159,33 @@ class Guards:
         ]
         for guard in fresh:
             self._activate(guard)
-        for forget in self.when_new if fresh else ():
+        if fresh:
+            self._forget_plans()
+
+    def _forget_plans(self) -> None:
+        for forget in self.when_new:
             forget()
+
+
+class Undeclared(ActiveGuard):
+    """A guard that only other programs declare: it answers nothing here and can only be fenced."""
+
+    def __init__(self, store: Store, name: str, note: Note) -> None:
+        columns: list[Column[Any]] = [Column(column, NullType()) for column in note.columns]
+        table = Table(note.table, MetaData(), *columns, schema=note.schema)
+        super().__init__(store, Declared(Guard(name=name), table, tuple(columns)))
+        self.doubt = "this program does not declare it"
+
+    def meet(self, live: Live, token_before: str = "") -> None:
+        """Nothing that it could see makes its keys known."""
+
+    def fence(self, reason: str) -> None:
+        """As for others; a filter that is gone needs none."""
+        with contextlib.suppress(FilterNotFound):
+            super().fence(reason)
+
+    def _open(self) -> Filter:
+        return self.store[self.name]
 
 
 def _column(element: Any) -> Column[Any]:

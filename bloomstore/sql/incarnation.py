@@ -2,15 +2,22 @@
 
 The row alone is not enough (a standby has it too), nor is the server alone (an SQLite file is no
 server). Both are compared with what was written down when a guard was built.
+
+Each build leaves a token of its own in the same table. A database that has another one than the
+note was restored from a time before the build, or built since with another store: rows may be there
+whose keys the filter never had. One that was restored from a later time has nothing but what was
+captured.
 """
 
 from __future__ import annotations
 
 import contextlib
 import uuid
+import zlib
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Integer, MetaData, String, Table, delete, insert, select
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError
 
@@ -23,21 +30,44 @@ TABLE = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("value", String(36), nullable=False),
 )
-_READ = f"SELECT value FROM {TABLE.name} WHERE id = 1"  # noqa: S608
+_READ = f"SELECT id, value FROM {TABLE.name}"  # noqa: S608
 
 
 def read_identity(database: Database, dbapi_connection: Any) -> dict[str, str]:
     """The identity of the database behind a raw connection; ends its transaction."""
     cursor: Cursor = dbapi_connection.cursor()
     found = dict(database.identity(cursor))
+    found["incarnation"] = _values(dbapi_connection).get(1, "missing")
+    return found
+
+
+def read_tokens(dbapi_connection: Any, names: Iterable[str]) -> dict[str, str]:
+    """By guard the token of its last build, "" if there was none; ends the transaction."""
+    values = _values(dbapi_connection)
+    return {name: values.get(_row_of(name), "") for name in names}
+
+
+def leave_token(engine: Engine, name: str) -> str:
+    """A new token for a guard whose build has read all rows."""
+    token = str(uuid.uuid4())
+    with engine.begin() as connection:
+        connection.execute(delete(TABLE).where(TABLE.c.id == _row_of(name)))
+        connection.execute(insert(TABLE).values(id=_row_of(name), value=token))
+    return token
+
+
+def _row_of(name: str) -> int:
+    """Two guards with the same one would only make each other be built again."""
+    return 2 + zlib.crc32(name.encode()) % 2_000_000_000
+
+
+def _values(dbapi_connection: Any) -> dict[int, str]:
     try:
-        values = rows(cursor, _READ)
+        return dict(rows(dbapi_connection.cursor(), _READ))
     except Exception:  # noqa: BLE001  each driver has its own error for a missing table
-        values = []
+        return {}
     finally:
         dbapi_connection.rollback()
-    found["incarnation"] = values[0][0] if values else "missing"
-    return found
 
 
 def ensure_incarnation(engine: Engine) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.engine import Dialect
 
 from bloomstore.sql.databases import BY_DIALECT, TableFacts
 from bloomstore.sql.guard import Declared
-from bloomstore.sql.incarnation import read_identity
+from bloomstore.sql.incarnation import read_identity, read_tokens
 from bloomstore.sql.registry import Unreadable, read_registry
 
 
@@ -24,12 +24,14 @@ class Live:
     inexact: str = ""
     epoch: int = 0
     outbox: str | None = None
+    token: str | None = field(default=None, compare=False)  # of the last build; None: not read
 
 
 def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Live]:
     """For each guard what a raw connection of the driver shows; ends its transaction."""
     database = BY_DIALECT[dialect.name]
     identity = read_identity(database, raw)
+    tokens = read_tokens(raw, [guard.name for guard in guards])
     registry, unreadable = {}, ""
     try:
         registry = read_registry(raw)
@@ -48,5 +50,5 @@ def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Li
         entry = registry.get(guard.name)
         known = (0, None) if entry is None else (entry.epoch, entry.outbox)
         table = tables[guard.table.schema, guard.table.name]
-        found.append(Live(dialect, identity, table, inexact, *known))
+        found.append(Live(dialect, identity, table, inexact, *known, tokens[guard.name]))
     return found

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_REASONS = 50
+
 
 @dataclass(slots=True)
 class Metrics:
@@ -20,6 +22,12 @@ class Metrics:
     unknown: Counter[str] = field(default_factory=Counter)
     asked: int = 0
     asked_seconds: float = 0.0
+
+    def count_unknown(self, reason: str, count: int = 1) -> None:
+        """Some reasons quote what was asked for: there is no end of them."""
+        if reason not in self.unknown and len(self.unknown) >= MOST_REASONS:
+            reason = "other reasons"
+        self.unknown[reason] += count
 
     def summary(self) -> dict[str, Any]:
         """What `plugin.stats()` says of it."""

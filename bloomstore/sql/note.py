@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+PREFIX = "guard/"  # of the names of notes
+
 
 @dataclass(slots=True)
 class Note:
@@ -18,6 +20,7 @@ class Note:
     building: dict[str, Any] = field(default_factory=dict)  # the form of a build that goes on
     database: dict[str, str] = field(default_factory=dict)
     store: str = ""
+    token: str = ""  # what the build left in the database; see incarnation.py
     epoch: int = 0
     feed: dict[str, Any] = field(default_factory=dict)  # the snapshot it begins with; see feed.py
     feed_building: dict[str, Any] = field(default_factory=dict)  # the same of a rebuild

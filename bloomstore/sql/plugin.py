@@ -61,6 +61,8 @@ class BloomPlugin:
     ) -> None:
         if policy not in POLICIES:
             raise SpecError(f"policy is one of {', '.join(POLICIES)}, got {policy!r}")
+        _expect(store, Store, "the store that bloomstore.open() returns")
+        _expect(metadata, MetaData | None, "a MetaData, as in Base.metadata")
         self.store = store
         self.policy: Policy = policy
         self._engines: list[Engine] = []
@@ -76,6 +78,20 @@ class BloomPlugin:
         """Every guard by its name."""
         return {guard.name: guard for guard in self._guards}
 
+    def declare(self, metadata: MetaData) -> None:
+        """Adds the guards of these tables, as if they had been given at the beginning.
+
+        For the plugin of a URL, which finds guards on the tables of statements that it sees, and
+        until then cannot answer for them, nor know their keys.
+        """
+        _expect(metadata, MetaData, "a MetaData, as in Base.metadata")
+        self._guards.declare(metadata)
+        self._capture.forget_plans()
+        self._asker.forget_plans()
+        for engine in self._engines:
+            if not engine.dialect.is_async:
+                self._look_at(engine)
+
     # Listening ---------------------------------------------------------------------
 
     def listen(self, *targets: Any) -> None:
@@ -87,7 +103,11 @@ class BloomPlugin:
                 self._listen_to_sessions(target)
 
     def unlisten(self) -> None:
-        """Takes every listener away; nothing of the plugin is left behind."""
+        """Takes every listener away; nothing of the plugin is left behind.
+
+        Guards answer UNKNOWN from now on. What is written before somebody listens again is not
+        seen: then `build(engine, force=True)` reads it.
+        """
         self._asker.is_listening = False
         for undo in reversed(self._undo):
             undo()
@@ -96,6 +116,8 @@ class BloomPlugin:
                 guard.note_deleted()
                 if guard.feed is not None:
                     guard.feed.note_position()
+        for guard in self._guards:
+            guard.forget_database()
         self._undo.clear()
         self._engines.clear()
 
@@ -194,6 +216,7 @@ class BloomPlugin:
         needs one.
         """
         guard = self._guards.of_columns(column)
+        _expect(connection, Connection | None, "a Connection, as in session.connection()")
         if why := self._why_behind(guard, connection):
             return guard.unknown(why)
         pending = None if connection is None else self._capture.pending(connection)
@@ -205,6 +228,7 @@ class BloomPlugin:
         """(values that are certainly absent, values to ask the database for), in their order."""
         values = list(values)
         guard = self._guards.of_columns(column)
+        _expect(connection, Connection | None, "a Connection, as in session.connection()")
         if self._why_behind(guard, connection):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
@@ -231,6 +255,7 @@ class BloomPlugin:
     def bypass(self, session: Session) -> Iterator[None]:
         """Inside, no guard answers for this session."""
         session = getattr(session, "sync_session", session)
+        _expect(session, Session, "a session")
         before = session.info.get(BYPASS)
         session.info[BYPASS] = True
         try:
@@ -255,6 +280,10 @@ class BloomPlugin:
     ) -> list[Built]:
         """Makes every guard valid that is not, or those of these columns, while writers go on.
 
+        With `force` also those that are: when rows were written that nobody could see. Waits up to
+        `patience` seconds for transactions that are open. `progress` is called with the guard's
+        name and the rows that were read. Keys of deleted rows stay: `rebuild` sheds them.
+
         Raises BuildError when one of them cannot be built; the others are built all the same.
         """
         return self._build(engine, columns, patience, force, progress)
@@ -268,6 +297,7 @@ class BloomPlugin:
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Built]:
         """`build` for an async engine."""
+        _expect(engine, AsyncEngine, "an async engine; `build` is for others")
         built: list[Built] = await greenlet_spawn(
             self._build, engine.sync_engine, columns, patience, force, progress
         )
@@ -304,6 +334,7 @@ class BloomPlugin:
 
     def _looked_at_again(self, engine: Engine, columns: tuple[Any, ...]) -> list[ActiveGuard]:
         """The guards of these columns, or all, which have seen the database as it is now."""
+        _expect(engine, Engine, "an engine; `build_async` is for async ones")
         if engine not in self._engines:
             raise SpecError("listen to the engine before you build: its writers must be seen")
         ensure_incarnation(engine)
@@ -336,12 +367,18 @@ class BloomPlugin:
                     guard.name,
                     GuardSource(self.store, engine, guard.declared),
                     spec=spec,
+                    target_error=None if spec else guard.declared.guard.spec.target_error,
                     restart=restart,
                     patience=patience,
                     progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
                 )
             )
         return done
+
+
+def _expect(given: object, kind: Any, what: str) -> None:
+    if not isinstance(given, kind):
+        raise SpecError(f"expected {what}, got {given!r}")
 
 
 def _note_sent(context: Any) -> None:

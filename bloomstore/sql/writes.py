@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sqlalchemy import Column, Table
-from sqlalchemy.sql import Delete, Insert, Update, visitors
+from sqlalchemy.sql import Delete, Insert, TableClause, Update, visitors
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import BindParameter, ClauseElement, Null
+from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnClause, Null
 from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.active import ActiveGuard
 
-GuardsOf: TypeAlias = Callable[[Table], list[ActiveGuard]]
+GuardsOf: TypeAlias = Callable[[TableClause], list[ActiveGuard]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
                 deleted.append(guard)
             elif element is not statement:
                 written.append((guard, (Nowhere("written by a common table expression"),)))
+            elif not isinstance(table, Table):
+                if isinstance(element, Insert) or _names_set(element, compiled) & _names(guard):
+                    written.append((guard, (Nowhere("written through sqlalchemy.table()"),)))
             elif isinstance(element, Insert):
                 sources = tuple(
                     _inserted(element, compiled, column) for column in _columns(table, guard)
@@ -112,18 +115,29 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
 
 def _guards(
     element: Insert | Update | Delete, guards_of: GuardsOf
-) -> Iterator[tuple[Table, ActiveGuard]]:
+) -> Iterator[tuple[TableClause, ActiveGuard]]:
     """The guards of every table that the statement may change."""
-    tables = [element.table]
+    tables: list[Any] = [element.table]
     if isinstance(element, Update):  # UPDATE of several tables, as MySQL has it
-        tables += [key.table for key in _set_columns(element) if isinstance(key, Column)]
-    seen: set[Table] = set()
+        columns = [key for key in _set_columns(element) if isinstance(key, ColumnClause)]
+        tables += [column.table for column in columns if column.table is not None]
+    seen: set[TableClause] = set()
     for table in tables:
         for each in visitors.iterate(table):
-            if isinstance(each, Table) and each not in seen:
+            if isinstance(each, TableClause) and each not in seen:
                 seen.add(each)
                 for guard in guards_of(each):
                     yield each, guard
+
+
+def _names(guard: ActiveGuard) -> set[str]:
+    return {column.name.lower() for column in guard.declared.columns}
+
+
+def _names_set(statement: Update, compiled: SQLCompiler) -> set[str]:
+    """The names of what an UPDATE sets, or may set."""
+    keys = [*_set_columns(statement), *(compiled.column_keys or ())]
+    return {str(getattr(key, "name", key)).lower() for key in keys}
 
 
 def _columns(table: Table, guard: ActiveGuard) -> list[Column[Any] | None]:

@@ -53,7 +53,7 @@ from bloomstore.store.core import Core
 from bloomstore.store.filter import Filter
 from bloomstore.store.folder import Folder
 from bloomstore.store.group import Group
-from bloomstore.store.lock import BOOT
+from bloomstore.store.lock import BOOT, GENERATION
 from bloomstore.store.notes import Notes
 from bloomstore.store.options import StoreOptions, check_durability
 from bloomstore.store.problem import Problem
@@ -242,9 +242,14 @@ class Store:
 
     @property
     def incarnation(self) -> str:
-        """Differs between a store and every copy of it."""
+        """Differs between a store and every copy of it, whoever has made the copy."""
         with self.core.catalog.read() as view:
-            return view.identity().incarnation
+            return f"{view.identity().incarnation}/{self.core.catalog.file_number}"
+
+    @property
+    def generation(self) -> int:
+        """Raised whenever filters come or go, change their state, or get another chain."""
+        return int(self.core.words[GENERATION])
 
     @property
     def notes(self) -> Notes:

@@ -401,3 +401,21 @@ def test_a_build_does_not_wait_for_an_idle_connection_under_autocommit(plugin, e
 
 def rows_from(first: int) -> list[dict[str, Any]]:
     return [{"id": number, "email": f"{number}@auto"} for number in range(first, first + 2500)]
+
+
+@pytest.mark.parametrize("form", ["insert", "update", "harmless"])
+def test_a_table_that_is_only_a_name(plugin, engine, form) -> None:
+    """sqlalchemy.table() has no types: its keys are not known, but which guards it concerns is."""
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=1, email="1@y", age=3))
+    light = sa.table("users", sa.column("id"), sa.column("email"), sa.column("age"))
+    statements = {
+        "insert": sa.insert(light).values(id=2, email="2@y"),
+        "update": sa.update(light).where(light.c.id == 1).values({"email": "2@y"}),
+        "harmless": sa.update(light).values({light.c.age: 4}),
+    }
+    with engine.begin() as connection:
+        connection.execute(statements[form])
+    is_fenced = form != "harmless"
+    assert (plugin.probe(User.email, "2@y").name == "UNKNOWN") is is_fenced
+    every_row_is_known(plugin, engine)

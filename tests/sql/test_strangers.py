@@ -1,0 +1,224 @@
+"""Programs, stores and databases that a guard does not expect: a release, a copy, a backup."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+import bloomstore
+from bloomstore.errors import SpecError
+from bloomstore.sql import Answer, BloomPlugin, Guard, GuardedSession
+
+from .conftest import every_row_is_known
+from .models import Base, User
+
+only_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+
+
+def reflected(engine: sa.Engine) -> sa.Table:
+    return sa.Table("users", sa.MetaData(), autoload_with=engine, resolve_fks=False)
+
+
+WRITES: dict[str, Any] = {
+    "text": lambda on, _: on.execute(sa.text("INSERT INTO users (id, email) VALUES (7, 'x@y')")),
+    "driver": lambda on, _: on.exec_driver_sql("INSERT INTO users (id, email) VALUES (7, 'x@y')"),
+    "table": lambda on, table: on.execute(sa.insert(table).values(id=7, email="x@y")),
+    "light": lambda on, _: on.execute(
+        sa.insert(sa.table("users", sa.column("id"), sa.column("email"))).values(id=7, email="x@y")
+    ),
+}
+
+
+@pytest.mark.parametrize("form", WRITES)
+def test_a_program_that_does_not_declare_a_guard_fences_it(store, plugin, engine, form) -> None:
+    """An older release, an admin's script, a migration: it listens and knows no guard."""
+    other = sa.create_engine(engine.url)
+    stranger = BloomPlugin(store)
+    stranger.listen(other)
+    with other.begin() as connection:
+        WRITES[form](connection, reflected(engine))
+    assert plugin.probe(User.id, 7).name == "UNKNOWN"
+    assert plugin.probe(User.email, "x@y").name == "UNKNOWN"
+    stranger.unlisten()
+    other.dispose()
+    plugin.build(engine)
+    assert plugin.probe(User.id, 7) is Answer.MAYBE
+    every_row_is_known(plugin, engine)
+
+
+def test_a_program_that_was_there_before_the_guard_fences_it_too(store, engine) -> None:
+    """A release that goes on running while the next one declares and builds its guards."""
+    old_engine = sa.create_engine(engine.url)
+    old = BloomPlugin(store)
+    old.listen(old_engine)
+    table = reflected(engine)
+    with old_engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, email="1@y"))
+    new = BloomPlugin(store, Base.metadata)
+    new.listen(engine)
+    new.build(engine)
+    assert new.probe(User.id, 1) is Answer.MAYBE
+    with old_engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=2, email="2@y"))
+    assert new.probe(User.id, 2) is not Answer.ABSENT
+    every_row_is_known(new, engine)
+    old.unlisten()
+    new.unlisten()
+    old_engine.dispose()
+
+
+def test_a_stranger_that_writes_other_columns_fences_nothing(store, plugin, engine) -> None:
+    stranger = BloomPlugin(store)
+    other = sa.create_engine(engine.url)
+    stranger.listen(other)
+    table = reflected(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=3, email="3@y"))
+    with other.begin() as connection:
+        connection.execute(sa.update(table).values(age=5))
+        connection.execute(sa.delete(table).where(table.c.id == 3))
+    assert plugin.probe(User.id, 8) is Answer.ABSENT
+    stranger.unlisten()
+    other.dispose()
+
+
+@only_sqlite
+def test_a_copied_store_is_not_believed(tmp_path: Path, engine) -> None:
+    with bloomstore.open(tmp_path / "guards") as store:
+        plugin = BloomPlugin(store, Base.metadata)
+        plugin.listen(engine)
+        plugin.build(engine)
+        plugin.unlisten()
+    shutil.copytree(tmp_path / "guards", tmp_path / "copy")
+    with bloomstore.open(tmp_path / "copy") as store:
+        plugin = BloomPlugin(store, Base.metadata)
+        plugin.listen(engine)
+        assert "copy" in plugin.probe(User.id, 1).reason
+        plugin.build(engine)
+        with engine.begin() as connection:
+            connection.execute(sa.insert(User).values(id=1, email="copied@y"))
+        plugin.unlisten()
+    engine.dispose()
+    with bloomstore.open(tmp_path / "guards") as store:  # it has not seen what the copy has
+        plugin = BloomPlugin(store, Base.metadata)
+        plugin.listen(engine)
+        assert "another store" in plugin.probe(User.id, 1).reason
+        plugin.build(engine)
+        assert plugin.probe(User.id, 1) is Answer.MAYBE
+        assert plugin.probe(User.id, 2) is Answer.ABSENT
+        plugin.unlisten()
+
+
+@only_sqlite
+def test_a_restored_database_is_not_believed(tmp_path: Path, store, engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=1, email="lost@y"))
+    before = BloomPlugin(store, Base.metadata)
+    before.listen(engine)
+    before.build(engine)
+    engine.dispose()
+    backup = shutil.copy(engine.url.database, tmp_path / "backup.db")
+    with engine.begin() as connection:
+        connection.execute(sa.delete(User))
+    before.rebuild(engine)
+    assert before.probe(User.id, 1) is Answer.ABSENT
+    before.unlisten()
+    engine.dispose()
+    shutil.copy(backup, engine.url.database)
+    after = BloomPlugin(store, Base.metadata)
+    after.listen(engine)
+    assert "restored" in after.probe(User.id, 1).reason
+    after.build(engine)
+    assert after.probe(User.id, 1) is Answer.MAYBE
+    assert after.probe(User.id, 2) is Answer.ABSENT
+    after.unlisten()
+
+
+def test_nothing_is_answered_after_unlisten(plugin, engine) -> None:
+    plugin.unlisten()
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=1, email="unseen@y"))
+    assert plugin.probe(User.id, 1).name == "UNKNOWN"
+    assert plugin.partition(User.id, [1, 2]) == ([], [1, 2])
+    plugin.listen(engine)
+    plugin.build(engine, force=True)
+    assert plugin.probe(User.id, 1) is Answer.MAYBE
+
+
+def test_a_closed_store_answers_unknown_every_time(tmp_path: Path, engine) -> None:
+    closed = bloomstore.open(tmp_path / "closed")
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    plugin = BloomPlugin(closed, Base.metadata)
+    plugin.listen(engine, sessions)
+    plugin.build(engine)
+    plugin.unlisten()
+    plugin.listen(engine, sessions)
+    closed.close()
+    for _ in range(3):
+        assert plugin.probe(User.id, 1).name == "UNKNOWN"
+        assert plugin.partition(User.id, [1]) == ([], [1])
+        with sessions() as session:
+            assert session.get(User, 1) is None
+    plugin.unlisten()
+
+
+def test_reasons_do_not_pile_up(plugin) -> None:
+    for number in range(300):
+        plugin.probe(User.id, f"no number {number}")
+    assert len(plugin.stats()["users.id"]["unknown"]) < 60
+
+
+def test_a_guard_that_is_declared_anew_says_what_its_filter_has(store, engine) -> None:
+    def table(error: float) -> sa.Table:
+        guard = {"bloomstore": Guard(target_error=error)}
+        return sa.Table("anew", sa.MetaData(), sa.Column("id", sa.Integer, info=guard))
+
+    first = table(0.01)
+    first.create(engine)
+    plugin = BloomPlugin(store, first.metadata)
+    plugin.listen(engine)
+    plugin.build(engine)
+    plugin.unlisten()
+    second = table(1e-5)
+    plugin = BloomPlugin(store, second.metadata)
+    plugin.listen(engine)
+    assert plugin.stats()["anew.id"]["target_error"] == 0.01
+    plugin.rebuild(engine)
+    assert plugin.stats()["anew.id"]["target_error"] == 1e-5
+    plugin.unlisten()
+    first.drop(engine)
+
+
+def test_declared_later_is_declared_all_the_same(store, engine) -> None:
+    plugin = BloomPlugin(store)
+    plugin.listen(engine)
+    plugin.declare(Base.metadata)
+    plugin.build(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=1, email="1@y"))
+    assert plugin.probe(User.id, 1) is Answer.MAYBE
+    assert plugin.probe(User.id, 2) is Answer.ABSENT
+    plugin.unlisten()
+
+
+@only_sqlite
+def test_wrong_arguments_are_named(store, plugin, engine) -> None:
+    wrong: list[tuple[str, Any]] = [
+        ("the store", lambda: BloomPlugin("guards", Base.metadata)),  # type: ignore[arg-type]
+        ("Base.metadata", lambda: BloomPlugin(store, Base)),  # type: ignore[arg-type]
+        ("a session", lambda: plugin.bypass(engine).__enter__()),
+        ("build_async", lambda: plugin.build("x")),
+        ("session.connection", lambda: plugin.probe(User.id, 1, connection=engine)),
+        ("once each", lambda: Guard("a", "a")),
+        ("named once", lambda: Guard(5)),  # type: ignore[arg-type]
+        ("durability", lambda: Guard(durability="never")),  # type: ignore[arg-type]
+        ("name", lambda: Guard(name="")),
+    ]
+    for names, call in wrong:
+        with pytest.raises(SpecError, match=names):
+            call()
