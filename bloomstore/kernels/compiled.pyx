@@ -71,7 +71,8 @@ cdef extern from "shares.h" nogil:
         uint8_t *found
     int bloom_find(const bloom_question *, unsigned)
     int bloom_preview(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
-    void bloom_insert(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
+    void bloom_insert_shared(
+        const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *, unsigned, size_t)
     void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
     unsigned bloom_shares_of(const bloom_vector *, unsigned)
     int64_t bloom_insert_in_parts(
@@ -288,7 +289,7 @@ cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write
     cdef _Vectors held = _Vectors(1)
     held.add(vector, geometry, to_write)
     cdef _Prints keys = _Prints(prints)
-    if keys.n > _MOST_PRINTS:
+    if keys.n > _MOST_PRINTS and not to_write:
         raise ValueError(f"at most {_MOST_PRINTS} fingerprints fit one call, got {keys.n}")
     cdef bloom_change change
     change.bits_left = _limit(bits_left)
@@ -297,22 +298,14 @@ cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write
     new = np.empty(keys.n, _bool)
     cdef Py_buffer marks
     cdef int outcome = 0
-    # Only one thread can stop at a limit: several take keys that fit even if all their bits are new.
-    cdef int64_t most_bits = <int64_t>keys.n * held.vectors.hashes
-    cdef bint do_fit = change.bits_left >= most_bits and change.keys_left >= <int64_t>keys.n
-    cdef unsigned parts = 1
-    if to_write and do_fit:
-        parts = bloom_shares_of(held.vectors, _parts_of(keys.n))
+    cdef unsigned most_threads = max(1, min(threads.THREADS, <int>BLOOM_MOST_PARTS))
+    cdef size_t least = threads.LEAST_KEYS
     PyObject_GetBuffer(new, &marks, PyBUF_SIMPLE)
     with nogil:
-        if parts > 1:
-            change.taken = keys.n
-            change.bits = bloom_insert_in_parts(
-                held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, parts
+        if to_write:
+            bloom_insert_shared(
+                held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change, most_threads, least
             )
-            outcome = change.bits < 0
-        elif to_write:
-            bloom_insert(held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change)
         else:
             outcome = bloom_preview(
                 held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change

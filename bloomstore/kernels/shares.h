@@ -1,7 +1,7 @@
 /* Large adds by several threads, without atomics: each sets the bits of its own lines or slices.
  *
- * In: a checked vector and fingerprints; out: the bits, marks and count that bloom_insert (kernels.h)
- * gives when nothing stops it. The caller has seen that all keys fit, however many are new.
+ * In: a checked vector and fingerprints; out: the bits, marks and counts that bloom_insert (kernels.h)
+ * gives.
  *
  * Every thread goes through all keys in order and leaves alone what is another's. So each bit is set
  * by the first key that has it, as with one thread, and marks and counts are the same.
@@ -16,7 +16,7 @@
  *   2. Each thread has marks of its own, joined at the end: marks of neighbouring keys share a line,
  *      which two writers would take from each other.
  *
- * Half of the lines of 10^6 keys take 6.7 ns per key, all of them by one thread 9.4; of 10^7 keys 8
+ * Half of the lines of 10^6 keys take 6.0 ns per key, all of them by one thread 9.5; of 10^7 keys 8
  * and 15. Four of seven slices take 17 and all of them 27.
  */
 #ifndef BLOOMSTORE_SHARES_H
@@ -27,8 +27,8 @@
 #include "kernels.h"
 #include "threads.h"
 
-/* Keys looked through together for those of one thread. With 32 half of them take 6.7 ns per key,
- * with 64 7.4, with 256 7.6. */
+/* Keys looked through together for those of one thread. With 32 half of the lines take 6.0 ns per
+ * key, with 16 6.4, with 64 6.7. */
 #ifndef BLOOM_SET_WINDOW
 #define BLOOM_SET_WINDOW 32
 #endif
@@ -42,25 +42,36 @@ typedef struct {
     int64_t bits;
 } bloom_share;
 
-/* Keys of a blocked vector: those of a window that are ours, their lines asked for, then set. */
+/* The least h1 whose line is this one or a later one, of the lines 1 .. blocks - 1. */
+static uint64_t bloom_least_of_line(uint64_t line, uint64_t blocks) {
+    uint64_t least = 0, step;
+    for (step = UINT64_C(1) << 63; step; step >>= 1)
+        if (bloom_high64(least + step - 1, blocks) < line) least += step;
+    return least;
+}
+
+/* Keys of a blocked vector: those of a window that are ours, their lines asked for, then set. Whose a
+ * key is can be seen by h1: one comparison, where the line would need a multiplication. */
 static BLOOM_INLINE int64_t bloom_share_lines(const bloom_share *share, unsigned hashes) {
     const bloom_vector v = *share->v;
-    uint64_t first = share->first, lines = share->end - share->first;
-    uint8_t *places[BLOOM_SET_WINDOW + 1];
+    uint64_t least = share->first ? bloom_least_of_line(share->first, v.blocks) : 0;
+    uint64_t most = share->end < v.blocks ? bloom_least_of_line(share->end, v.blocks) - 1 : UINT64_MAX;
     uint16_t ours[BLOOM_SET_WINDOW + 1];
+    uint8_t *places[BLOOM_SET_WINDOW];
     int64_t total = 0;
     size_t start;
     for (start = 0; start < share->n; start += BLOOM_SET_WINDOW) {
         const uint64_t *prints = share->prints + 2 * start;
-        unsigned i, keys = 0, window = 
-            (unsigned)(share->n - start < BLOOM_SET_WINDOW ? share->n - start : BLOOM_SET_WINDOW);
+        unsigned i, keys = 0, window = BLOOM_SET_WINDOW;
+        if (share->n - start < window) window = (unsigned)(share->n - start);
         for (i = 0; i < window; i++) {
-            uint64_t line = bloom_high64(prints[2 * i], v.blocks);
             ours[keys] = (uint16_t)i;
-            places[keys] = v.bits + 64 * line;
-            keys += line - first < lines; /* no branch: it would be mispredicted for every second key */
+            keys += prints[2 * i] - least <= most - least; /* a branch would be mispredicted */
         }
-        for (i = 0; i < keys; i++) BLOOM_PREFETCH_TO_WRITE(places[i]);
+        for (i = 0; i < keys; i++) {
+            places[i] = v.bits + 64 * bloom_high64(prints[2 * (size_t)ours[i]], v.blocks);
+            BLOOM_PREFETCH_TO_WRITE(places[i]);
+        }
         for (i = 0; i < keys; i++) {
             const uint64_t *print = prints + 2 * (size_t)ours[i];
             unsigned bits = bloom_block_set(places[i], print[0], print[1], hashes);
@@ -144,6 +155,38 @@ static int64_t bloom_insert_in_parts(
     }
     free(marks);
     return total;
+}
+
+/* The same as bloom_insert, by so many threads, each worth `least` keys. Only one can stop at a
+ * limit: several take keys that fit even if all their bits are new, as long as there are enough of
+ * them (and memory for their marks). */
+static void bloom_insert_shared(
+    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change,
+    unsigned threads, size_t least
+) {
+    size_t taken = 0, i;
+    bloom_change rest;
+    for (;;) {
+        int64_t fit = (change->bits_left - change->bits) / (int64_t)v->hashes, bits;
+        size_t keys = n - taken;
+        unsigned parts;
+        if (fit > change->keys_left) fit = change->keys_left;
+        if (fit < (int64_t)keys) keys = fit < 0 ? 0 : (size_t)fit;
+        parts = bloom_shares_of(v, keys / least < threads ? (unsigned)(keys / least) : threads);
+        if (parts < 2) break;
+        bits = bloom_insert_in_parts(v, prints + 2 * taken, keys, is_new + taken, parts);
+        if (bits < 0) break;
+        for (i = taken; i < taken + keys; i++) change->keys_left -= is_new[i];
+        change->bits += bits;
+        taken += keys;
+    }
+    rest = *change;
+    rest.bits_left -= rest.bits;
+    rest.bits = 0;
+    bloom_insert(v, prints + 2 * taken, n - taken, is_new + taken, &rest);
+    change->keys_left = rest.keys_left;
+    change->bits += rest.bits;
+    change->taken = (int64_t)taken + rest.taken;
 }
 
 #endif

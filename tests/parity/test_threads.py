@@ -51,7 +51,8 @@ def test_threads_set_the_bits_and_mark_the_keys_of_one(
     left, right = empty_vector(of), empty_vector(of)
     for step in range(4):
         prints = some_prints(100 + step, 2001, distinct=1500)
-        for limits in ((PLENTY, PLENTY), (of.hashes * 2001, 2001), (of.hashes * 500, PLENTY)):
+        few = of.hashes * 500
+        for limits in ((few, PLENTY), (PLENTY, 300), (few, 300), (of.hashes * 2001, 2001)):
             expected = numpy_kernels.preview(left, of, prints, *limits)
             assert same(compiled.preview(right, of, prints, *limits), expected)
             assert same(numpy_kernels.insert(left, of, prints, *limits), expected)
