@@ -18,6 +18,7 @@ HEADERS = [
     for name in (
         "kernels.h",
         "shares.h",
+        "lines.h",
         "find.h",
         "prints.h",
         "threads.h",

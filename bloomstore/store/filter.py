@@ -90,7 +90,7 @@ class Filter(OneKey):
         """Which of the keys may have been added, in order. False is certain.
 
         Takes lists, generators, numpy integer and string arrays, Arrow arrays, pandas and polars
-        series. Large integer arrays are asked by several threads; BLOOMSTORE_THREADS limits them.
+        series. Large integer arrays are asked for by several threads; BLOOMSTORE_THREADS limits them.
         """
         view = self._current()
         if view.state.is_sound and self._store.batches.mine is None:
@@ -113,7 +113,8 @@ class Filter(OneKey):
         """Adds keys and returns how many the filter did not report before.
 
         Takes what may_contain_many takes. Large inputs are added in chunks, each durable by
-        itself: when an error ends the call, keys of earlier chunks may stay added.
+        itself: when an error ends the call, keys of earlier chunks may stay added. Several threads
+        share large chunks; BLOOMSTORE_THREADS limits them.
         """
         view = self._current()
         is_alone = self._store.batches.mine is None
