@@ -90,7 +90,7 @@ class Filter(OneKey):
         """Which of the keys may have been added, in order. False is certain.
 
         Takes lists, generators, numpy integer and string arrays, Arrow arrays, pandas and polars
-        series. Large integer arrays are asked for by several threads; BLOOMSTORE_THREADS limits them.
+        series. Several threads ask for large integer arrays; BLOOMSTORE_THREADS limits them.
         """
         view = self._current()
         if view.state.is_sound and self._store.batches.mine is None:
