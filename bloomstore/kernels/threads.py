@@ -17,8 +17,8 @@ from bloomstore.errors import SpecError
 
 _MOST_THREADS: Final = 4
 
-# Keys for each thread below which another one does not pay: it takes 30 us to begin and to end.
-# 16384 keys take 150 us to insert, 110 to ask for, 60 (integers) to 160 (strings) to hash.
+# Keys for each thread below which another one does not pay: it takes 25 us to begin and to end.
+# 16384 keys take 120 to 180 us to insert, 120 to ask for, 60 (an array) to 190 (strings) to hash.
 LEAST_KEYS: Final = 16384
 
 
