@@ -17,13 +17,18 @@ HEADERS = [
     f"bloomstore/kernels/{name}"
     for name in (
         "kernels.h",
+        "shares.h",
+        "lines.h",
         "find.h",
+        "prints.h",
+        "threads.h",
         "vector.h",
         "murmur.h",
         "pykey.h",
         "checksum.h",
         "checksum.pxi",
         "find_keys.pxi",
+        "fingerprints.pxi",
         "one_key.pxi",
     )
 ]
@@ -37,13 +42,15 @@ def extensions() -> list[Extension]:
         if REQUIRED:
             raise
         return []
-    flags = ["/O2"] if os.name == "nt" else ["-O3", "-Wall", "-Wextra", "-Wno-unused-parameter"]
+    is_posix = os.name == "posix"
+    warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter"]
     kernels = Extension(
         "bloomstore.kernels.compiled",
         [SOURCE],
         include_dirs=["bloomstore/kernels"],
         depends=[SOURCE, *HEADERS],  # also what puts them into the source distribution
-        extra_compile_args=flags,
+        extra_compile_args=["-O3", "-pthread", *warnings] if is_posix else ["/O2"],
+        extra_link_args=["-pthread"] if is_posix else [],
     )
     made: list[Extension] = cythonize([kernels], build_dir="build/cython")
     for extension in made:  # cythonize makes new objects and forgets this

@@ -1,8 +1,10 @@
 """Compare bloomstore with the filters a Python user could pick instead, side by side in one run.
 
     python tools/bench.py --quick
-    python tools/bench.py --keys 1e7 --errors 0.01 --rows 'bulk*' --json bench.json --plot bench.png
+    python tools/bench.py --json bench.json --plot bench.png     # 10^6 and 10^7 keys: half an hour
+    python tools/bench.py --keys 1e7 --errors 0.01 --rows 'bulk*'
     python tools/bench.py --stages
+    python tools/bench.py --profile
 
     single hit, miss, add          one key per call
     bulk add, miss, hit            a list of keys per call; with "array": a numpy int64 array
@@ -11,12 +13,14 @@
     reopen                         open a filter of 10^7 keys with all checks, and ask one key
     durable add, add_many          against bare LMDB commits in the same folder (elapsed time)
     checks                         the store's lookups against the bare loops over the same bits
-    threads                        two threads against one (elapsed time)
+    threads                        two threads against one, lookups and adds (elapsed time)
     --slow                         10^8 keys: 3 GB of memory, minutes
     --stages                       lookups and bits per key over 1, 4, 8, 12 stages, both kernels
+    --profile                      adds, lookups and opening in steps: why a row is as it is
 
 Contestants take turns, CPU time is compared, and only ratios mean something: a run on a busy
-machine is as good as one on an idle one. Filters compared with peers have durability `process`.
+machine is as good as one on an idle one. Filters compared with peers have durability `process`, and
+one thread does everything, as theirs does.
 Peers come with `pip install bloomstore[bench]`; one that is missing is named, and the rows lose it.
 
 Files are written to a folder under --folder and removed. Exit status: 0, 1 if a goal was missed,
@@ -29,10 +33,13 @@ import argparse
 import fnmatch
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench_measure import Row
 from bench_peers import present_peers
+from bench_profile import print_profile, profile
 from bench_report import draw, print_table, write_json
 from bench_rows import Setting, grown_rows, peer_rows, say
 from bench_stages import both_twins, print_stages
@@ -40,6 +47,7 @@ from bench_store import large_rows, store_rows
 
 import bloomstore
 from bloomstore import kernels
+from bloomstore.kernels import threads
 
 
 def main() -> int:
@@ -49,9 +57,9 @@ def main() -> int:
         say(f"!!! PEER MISSING, its column is empty: {name} (pip install bloomstore[bench])")
     if kernels.BACKEND != "compiled":
         say(f"!!! the {kernels.BACKEND} kernels run, not the compiled ones")
-    if arguments.stages:
-        found = both_twins(arguments.keys, arguments.rounds)
-        print_stages(found)
+    threads.THREADS = 1  # but in the rows about threads
+    if arguments.stages or arguments.profile:
+        found = look_closer(arguments)
         if arguments.json is not None:
             write_json(arguments.json, [], vars(arguments), found)
         return 0
@@ -63,7 +71,7 @@ def main() -> int:
                 store=store,
                 folder=folder,
                 peers=peers,
-                keys=arguments.keys,
+                keys=arguments.keys[0],
                 rounds=arguments.rounds,
                 wanted=lambda name: any(fnmatch.fnmatch(name, one) for one in patterns),
                 full_growth=arguments.slow,
@@ -81,22 +89,37 @@ def main() -> int:
 
 def collect(setting: Setting, arguments: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
-    for error in arguments.errors:
-        for kind in arguments.kinds:
-            rows += peer_rows(setting, kind, error)
-            if setting.wanted("grown miss"):
-                rows += grown_rows(setting, kind, error)
+    for keys in arguments.keys:
+        for error in arguments.errors:
+            for kind in arguments.kinds:
+                rows += peer_rows(replace(setting, keys=keys), kind, error)
+                if setting.wanted("grown miss") and keys == setting.keys:
+                    rows += grown_rows(setting, kind, error)
     rows += store_rows(setting, arguments.quick)
     if arguments.slow and setting.wanted("large"):
         rows += large_rows(setting)
     return rows
 
 
+def look_closer(arguments: argparse.Namespace) -> Any:
+    """The tables that compare nobody with us."""
+    if arguments.stages:
+        found = both_twins(arguments.keys[0], arguments.rounds)
+        print_stages(found)
+        return found
+    with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-") as scratch:
+        folder = Path(scratch)
+        with bloomstore.open(folder / "store") as store:
+            steps = profile(store, folder, arguments.keys[0], arguments.rounds)
+    print_profile(steps)
+    return steps
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--keys", type=whole, help="keys of a filter (default 1e6)")
+    parser.add_argument("--keys", type=wholes, help="keys of a filter (default 1e6,1e7)")
     parser.add_argument("--errors", type=errors, help="target errors (default 0.01,0.001)")
     parser.add_argument("--kinds", default="int,str", type=lambda text: text.split(","))
     parser.add_argument("--rounds", type=whole, help="rounds of every row (default 7)")
@@ -106,12 +129,13 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--slow", action="store_true", help="also 10^8 keys")
     parser.add_argument("--stages", action="store_true", help="only the table of stages")
+    parser.add_argument("--profile", action="store_true", help="only the time of each step")
     parser.add_argument("--folder", type=Path, help="where files are made (default: /tmp)")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     quick = arguments.quick
-    arguments.keys = arguments.keys or (100_000 if quick else 1_000_000)
+    arguments.keys = arguments.keys or ([100_000] if quick else [1_000_000, 10_000_000])
     arguments.errors = arguments.errors or ([0.01] if quick else [0.01, 0.001])
     arguments.rounds = arguments.rounds or (3 if quick else 7)
     return arguments
@@ -120,6 +144,10 @@ def parse() -> argparse.Namespace:
 def whole(text: str) -> int:
     """1e6 is a whole number here."""
     return int(float(text))
+
+
+def wholes(text: str) -> list[int]:
+    return [whole(one) for one in text.split(",")]
 
 
 def errors(text: str) -> list[float]:

@@ -73,7 +73,7 @@ def peer_rows(setting: Setting, kind: str, error: float) -> Iterator[Row]:
     """Every row against the peers for one kind of keys and one target error."""
     keys = Keys(kind, setting.keys, 1)
     makers = {OURS: make_ours(setting.store), **setting.peers}
-    detail = f"{kind} {error:g}"
+    detail = f"{kind} {error:g}, {setting.keys:.0e}"
     rows = [name for name in GOALS if name != "grown miss" and setting.wanted(name)]
     if kind != "int":
         rows = [name for name in rows if "array" not in name]

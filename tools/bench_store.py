@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import bloomstore
 from bloomstore import Fixed, kernels
-from bloomstore.filters import search
 from bloomstore.kernels import OneKey
+from bloomstore.kernels import threads as kernel_threads
 from bloomstore.keys import fingerprint_chunks
 
 REOPEN_MILLISECONDS = 3.0
@@ -196,40 +196,63 @@ def checks(setting: Setting) -> Iterator[Row]:
 
 
 def threads(setting: Setting) -> Iterator[Row]:
-    """The same lookups by two threads and by one, elapsed: those of one call, and the caller's."""
+    """The same work by two threads and by one, elapsed: those of one call, and the caller's."""
     keys = Keys("int", max(setting.keys, 1_000_000), 7)
     name = "threads"
-    seen = setting.store.create(
-        name, Fixed(capacity=len(keys.present), target_error=0.01), durability="process"
-    )
+    spec = Fixed(capacity=len(keys.present), target_error=0.01)
+    seen = setting.store.create(name, spec, durability="process")
     seen.add_many(keys.present_array)
     absent = keys.absent_array
     halves = [absent[: len(absent) // 2], absent[len(absent) // 2 :]]
 
     def ask_with(count: int, array: NDArray[np.int64]) -> None:
-        search.THREADS = count
+        kernel_threads.THREADS = count
         seen.may_contain_many(array)
 
     def two() -> None:
-        search.THREADS = 1
+        kernel_threads.THREADS = 1
         workers = [threading.Thread(target=seen.may_contain_many, args=(half,)) for half in halves]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
 
-    usual = search.THREADS
-    for row_name, call in (
-        ("threads: two of a call", partial(ask_with, 2, absent)),
-        ("threads: two callers", two),
+    def add_with(count: int, given: Any) -> Prepare:
+        def prepare() -> list[Callable[[], object]]:
+            fresh = f"threads {count}"
+            if fresh in setting.store:
+                setting.store.drop(fresh)
+            filled = setting.store.create(fresh, spec, durability="process")
+
+            # Below the size from which a bulk load makes a file: threads do not write it faster.
+            parts = range(0, len(given), 500_000)
+            pieces = [given[start : start + 500_000] for start in parts]
+
+            def add() -> None:
+                kernel_threads.THREADS = count
+                for piece in pieces:
+                    filled.add_many(piece)
+
+            return [add]
+
+        return prepare
+
+    one = once(partial(ask_with, 1, absent))
+    usual = kernel_threads.THREADS
+    for row_name, detail, by_two, by_one in (
+        ("threads: two of a call", "int array", once(partial(ask_with, 2, absent)), one),
+        ("threads: two callers", "int array", once(two), one),
+        ("threads: add", "int array", *(add_with(n, keys.present_array) for n in (2, 1))),
+        ("threads: add", "int list", *(add_with(n, keys.present) for n in (2, 1))),
     ):
-        contestants = {OURS: once(call), "one thread": once(partial(ask_with, 1, absent))}
+        contestants = {OURS: by_two, "one thread": by_one}
         timings = take_turns(contestants, 6 * setting.rounds, time.perf_counter)
-        row = row_of(row_name, "int array", timings, len(absent), None)
+        row = row_of(row_name, detail, timings, len(absent), None)
         row.note = "elapsed; wants two idle cores"
         yield row
-    search.THREADS = usual
-    setting.store.drop(name)
+    kernel_threads.THREADS = usual
+    for left in (name, "threads 1", "threads 2"):
+        setting.store.drop(left)
 
 
 class AnonymousMemory:

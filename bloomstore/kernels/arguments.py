@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 
-# Preview and insert remember what earlier keys of the call have set: this bounds that memory.
+# A preview remembers what earlier keys of the call would have set: this bounds that memory.
 MAX_PRINTS_PER_CALL = 65536
 
 PLACE_BYTES = 24  # what names a segment in the checksum of a block
@@ -32,7 +32,7 @@ def check_prints(prints: NDArray[np.uint64]) -> None:
 
 
 def check_few_prints(prints: NDArray[np.uint64]) -> None:
-    """Refuse more fingerprints than one preview or insert takes."""
+    """Refuse more fingerprints than one preview takes."""
     check_prints(prints)
     if len(prints) > MAX_PRINTS_PER_CALL:
         raise ValueError(

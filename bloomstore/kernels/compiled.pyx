@@ -3,7 +3,7 @@
 """The loops over bits in C: the same functions as numpy_kernels.py, the same results.
 
 In: numpy arrays and geometries; out: numpy arrays. This file checks the arguments, takes the
-addresses of buffers and lets go of the GIL; the loops are in kernels.h.
+addresses of buffers and lets go of the GIL; the loops are in find.h, kernels.h and shares.h.
 
 Invariants
   1. Same arguments, same results and same kinds of errors as numpy_kernels.py (tests/parity).
@@ -29,10 +29,10 @@ import numpy as np
 
 from bloomstore.hashing import h3
 from bloomstore.hashing.fingerprint import INT_TAG, murmur_seed
-from bloomstore.kernels import arguments
+from bloomstore.kernels import arguments, threads
 from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 
-cdef extern from "kernels.h" nogil:
+cdef extern from "shares.h" nogil:
     enum:
         BLOOM_SPREAD
         BLOOM_H3
@@ -40,6 +40,7 @@ cdef extern from "kernels.h" nogil:
         BLOOM_MAX_HASHES
         BLOOM_GROUP
         BLOOM_H3_ROWS
+        BLOOM_MOST_PARTS
     ctypedef struct bloom_tables:
         const uint64_t *rows[8]
     ctypedef struct bloom_vector:
@@ -60,10 +61,22 @@ cdef extern from "kernels.h" nogil:
     ctypedef struct bloom_print:
         uint64_t h1
         uint64_t h2
-    int bloom_find(const bloom_vector *, size_t, const uint64_t *, size_t, uint8_t *)
+    ctypedef struct bloom_question:
+        const bloom_vector *vectors
+        size_t count
+        const uint64_t *prints
+        const uint64_t *keys
+        uint32_t seed
+        size_t n
+        uint8_t *found
+    int bloom_find(const bloom_question *, unsigned)
     int bloom_preview(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
-    void bloom_insert(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
+    void bloom_insert_shared(
+        const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *, unsigned, size_t)
     void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
+    unsigned bloom_shares_of(const bloom_vector *, unsigned)
+    int64_t bloom_insert_in_parts(
+        const bloom_vector *, const uint64_t *, size_t, uint8_t *, unsigned)
     uint64_t bloom_count(const uint8_t *, size_t)
     int bloom_has(const bloom_vector *, uint64_t, uint64_t)
     int bloom_missing(const bloom_vector *, uint64_t, uint64_t)
@@ -78,7 +91,7 @@ cdef extern from "pykey.h":
         uint32_t of_bytes
     int bloom_print_of(PyObject *, const bloom_seeds *, bloom_print *)
     int bloom_prints_of_list(
-        PyObject *, Py_ssize_t, Py_ssize_t, const bloom_seeds *, uint64_t *)
+        PyObject *, Py_ssize_t, Py_ssize_t, const bloom_seeds *, uint64_t *, unsigned)
 
 BACKEND = "compiled"
 
@@ -93,6 +106,11 @@ cdef uint64_t _MOST_BITS = <uint64_t>1 << 48
 
 # Tags of keys.TagCode: part of the format, pinned by tests/golden/keys.json.
 cdef int _STR_TAG = 1, _BYTES_TAG = 2, _INT_TAG = INT_TAG
+
+
+cdef unsigned _parts_of(size_t keys) except 0:
+    """Into how many parts a call with so many keys is divided, a thread for each."""
+    return max(1, min(threads.threads_for(keys), <int>BLOOM_MOST_PARTS))
 
 
 cdef bloom_seeds _seeds(object seed):
@@ -244,12 +262,14 @@ def find(vectors, geometries, prints):
     cdef _Prints keys = _Prints(prints)
     found = np.zeros(keys.n, _bool)
     cdef Py_buffer answers
+    cdef bloom_question asked
+    cdef unsigned parts = _parts_of(keys.n)
     cdef int outcome
     PyObject_GetBuffer(found, &answers, PyBUF_SIMPLE)
+    asked.vectors, asked.count = held.vectors, held.count
+    asked.prints, asked.n, asked.found = keys.words, keys.n, <uint8_t *>answers.buf
     with nogil:
-        outcome = bloom_find(
-            held.vectors, held.count, keys.words, keys.n, <uint8_t *>answers.buf
-        )
+        outcome = bloom_find(&asked, parts)
     PyBuffer_Release(&answers)
     if outcome:
         raise MemoryError
@@ -269,7 +289,7 @@ cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write
     cdef _Vectors held = _Vectors(1)
     held.add(vector, geometry, to_write)
     cdef _Prints keys = _Prints(prints)
-    if keys.n > _MOST_PRINTS:
+    if keys.n > _MOST_PRINTS and not to_write:
         raise ValueError(f"at most {_MOST_PRINTS} fingerprints fit one call, got {keys.n}")
     cdef bloom_change change
     change.bits_left = _limit(bits_left)
@@ -278,10 +298,14 @@ cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write
     new = np.empty(keys.n, _bool)
     cdef Py_buffer marks
     cdef int outcome = 0
+    cdef unsigned most_threads = max(1, min(threads.THREADS, <int>BLOOM_MOST_PARTS))
+    cdef size_t least = threads.LEAST_KEYS
     PyObject_GetBuffer(new, &marks, PyBUF_SIMPLE)
     with nogil:
         if to_write:
-            bloom_insert(held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change)
+            bloom_insert_shared(
+                held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change, most_threads, least
+            )
         else:
             outcome = bloom_preview(
                 held.vectors, keys.words, keys.n, <uint8_t *>marks.buf, &change
@@ -307,8 +331,12 @@ def apply(vector, geometry, prints):
     cdef _Vectors held = _Vectors(1)
     held.add(vector, geometry, True)
     cdef _Prints keys = _Prints(prints)
+    cdef unsigned parts = bloom_shares_of(held.vectors, _parts_of(keys.n))
     with nogil:
-        bloom_apply(held.vectors, keys.words, keys.n)
+        if parts > 1:
+            bloom_insert_in_parts(held.vectors, keys.words, keys.n, NULL, parts)
+        else:
+            bloom_apply(held.vectors, keys.words, keys.n)
 
 
 def count_bits(vector):
@@ -322,82 +350,6 @@ def count_bits(vector):
     return count
 
 
-def fingerprints_of_int64(array, seed):
-    """The fingerprints of integer keys, given as a contiguous int64 array."""
-    cdef Py_buffer view
-    cdef uint32_t folded = murmur_seed(_INT_TAG, seed)
-    cdef uint64_t[:, ::1] out
-    cdef bloom_print made
-    cdef Py_ssize_t i
-    _take(array, "array", "int64", 1, &view)
-    try:
-        prints = np.empty((view.shape[0], 2), dtype=np.uint64)
-        out = prints
-        with nogil:
-            for i in range(view.shape[0]):
-                made = bloom_murmur_int64((<const uint64_t *>view.buf)[i], folded)
-                out[i, 0] = made.h1
-                out[i, 1] = made.h2
-    finally:
-        PyBuffer_Release(&view)
-    return prints
-
-
-def fingerprints_of_list(list keys not None, seed, start=0, stop=None):
-    """The fingerprints of keys[start:stop] if all are exactly str, bytes or int64, else None.
-
-    None also for a str with a lone surrogate. The keys are hashed where they lie, so this keeps
-    the GIL.
-    """
-    cdef bloom_seeds seeds = _seeds(seed)
-    cdef Py_ssize_t first, end
-    first, end, _ = slice(start, stop).indices(len(keys))
-    prints = np.empty((max(0, end - first), 2), dtype=np.uint64)
-    cdef uint64_t[:, ::1] out = prints
-    if not len(prints):
-        return prints
-    if not bloom_prints_of_list(<PyObject *>keys, first, end - first, &seeds, &out[0, 0]):
-        return None
-    return prints
-
-
-def fingerprints_of_slices(memory, offsets, tag, seed):
-    """The fingerprints of memory[offsets[i]:offsets[i + 1]], keys of this tag in one buffer.
-
-    `offsets` are int64, one more than there are keys. They come from outside, so each is checked.
-    """
-    cdef uint32_t folded = murmur_seed(tag, seed)
-    cdef const uint8_t[::1] given = memory
-    cdef Py_buffer view
-    cdef const int64_t *bounds
-    cdef int64_t length = given.shape[0], start, end
-    cdef const uint8_t *text = &given[0] if length else NULL
-    cdef uint64_t[:, ::1] out
-    cdef bloom_print made
-    cdef Py_ssize_t i, n
-    cdef bint are_inside = True
-    _take(offsets, "offsets", "int64", 1, &view)
-    try:
-        n = max(0, view.shape[0] - 1)
-        bounds = <const int64_t *>view.buf
-        prints = np.empty((n, 2), dtype=np.uint64)
-        out = prints
-        with nogil:
-            for i in range(n):
-                start, end = bounds[i], bounds[i + 1]
-                if not 0 <= start <= end <= length:
-                    are_inside = False
-                    break
-                made = bloom_murmur(text + start, end - start, folded)
-                out[i, 0] = made.h1
-                out[i, 1] = made.h2
-    finally:
-        PyBuffer_Release(&view)
-    if not are_inside:
-        raise ValueError(f"offsets {i} and {i + 1} are not inside of {length} bytes")
-    return prints
-
-
 def murmur128(from_bytes, uint32_t seed):
     """The Murmur3 x64 128 digest of a bytes-like object: 16 bytes, as mmh3 gives it."""
     cdef const uint8_t[::1] given = from_bytes
@@ -408,4 +360,5 @@ def murmur128(from_bytes, uint32_t seed):
 
 include "checksum.pxi"
 include "find_keys.pxi"
+include "fingerprints.pxi"
 include "one_key.pxi"

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "murmur.h"
+#include "threads.h"
 #include "vector.h"
 
 /* Keys asked together: all that is kept for them, 7.5 KiB, stays in the first cache. Absent keys
@@ -224,41 +225,62 @@ static inline unsigned bloom_window_of(size_t n, size_t start) {
     return (unsigned)(n - start < BLOOM_WINDOW ? n - start : BLOOM_WINDOW);
 }
 
-/* Which of the keys with these fingerprints any vector reports. `found` must be zero. 0, or -1: no
- * memory. */
-static int bloom_find(
-    const bloom_vector *vectors, size_t count, const uint64_t *prints, size_t n, uint8_t *found
-) {
-    bloom_work work;
-    size_t start;
-    if (bloom_begin_find(&work, vectors, count)) return -1;
-    for (start = 0; start < n; start += BLOOM_WINDOW)
-        bloom_find_window(
-            &work, vectors, count, prints + 2 * start, bloom_window_of(n, start), found + start);
-    bloom_end_find(&work);
-    return 0;
-}
+/* Keys to ask for: their fingerprints, or integers with the seed of their hash. */
+typedef struct {
+    const bloom_vector *vectors;
+    size_t count;
+    const uint64_t *prints; /* NULL: integers are given */
+    const uint64_t *keys;
+    uint32_t seed;
+    size_t n;
+    uint8_t *found; /* zeros for n keys */
+    int outcome;    /* 0, or -1: no memory */
+} bloom_question;
 
-/* The same for integer keys, in one call: a chunk of fingerprints at a time is as fast (11.5 and 11.7
- * ns per key), but needs memory for them and the GIL for every chunk. */
-static int bloom_find_int64(
-    const bloom_vector *vectors, size_t count, const uint64_t *keys, size_t n, uint32_t seed,
-    uint8_t *found
-) {
+/* Integers are hashed a window at a time: a chunk of fingerprints at a time is as fast (11.5 and 11.7
+ * ns per key), but needs memory for them. */
+static void bloom_ask(void *job) {
+    bloom_question *asked = (bloom_question *)job;
+    const uint64_t *prints = asked->prints;
     bloom_work work;
-    uint64_t prints[2 * BLOOM_WINDOW];
+    uint64_t made_here[2 * BLOOM_WINDOW];
     size_t start;
-    if (bloom_begin_find(&work, vectors, count)) return -1;
-    for (start = 0; start < n; start += BLOOM_WINDOW) {
-        unsigned i, window = bloom_window_of(n, start);
-        for (i = 0; i < window; i++) {
-            bloom_print made = bloom_murmur_int64(keys[start + i], seed);
-            prints[2 * i] = made.h1;
-            prints[2 * i + 1] = made.h2;
+    asked->outcome = bloom_begin_find(&work, asked->vectors, asked->count);
+    if (asked->outcome) return;
+    for (start = 0; start < asked->n; start += BLOOM_WINDOW) {
+        unsigned i, window = bloom_window_of(asked->n, start);
+        if (prints) {
+            prints = asked->prints + 2 * start;
+        } else {
+            for (i = 0; i < window; i++) {
+                bloom_print made = bloom_murmur_int64(asked->keys[start + i], asked->seed);
+                made_here[2 * i] = made.h1;
+                made_here[2 * i + 1] = made.h2;
+            }
         }
-        bloom_find_window(&work, vectors, count, prints, window, found + start);
+        bloom_find_window(
+            &work, asked->vectors, asked->count, prints ? prints : made_here, window,
+            asked->found + start);
     }
     bloom_end_find(&work);
+}
+
+/* Which keys any vector reports, asked by so many threads, each for keys of its own. 0, or -1: no
+ * memory. */
+static int bloom_find(const bloom_question *all, unsigned parts) {
+    bloom_question asked[BLOOM_MOST_PARTS];
+    unsigned part;
+    for (part = 0; part < parts; part++) {
+        size_t start = bloom_part_start(all->n, part, parts);
+        asked[part] = *all;
+        asked[part].n = bloom_part_start(all->n, part + 1, parts) - start;
+        asked[part].found += start;
+        if (all->prints) asked[part].prints += 2 * start;
+        else asked[part].keys += start;
+    }
+    bloom_do_all(bloom_ask, asked, sizeof *asked, parts);
+    for (part = 0; part < parts; part++)
+        if (asked[part].outcome) return -1;
     return 0;
 }
 

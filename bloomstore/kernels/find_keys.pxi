@@ -1,9 +1,5 @@
 # Lookups straight from keys. Part of compiled.pyx; numpy_kernels.find_keys says what it means.
 
-cdef extern from "find.h" nogil:
-    int bloom_find_int64(
-        const bloom_vector *, size_t, const uint64_t *, size_t, uint32_t, uint8_t *)
-
 # Keys of a list that are hashed together, with the GIL, before they are asked for without it: their
 # fingerprints (64 KiB) stay in the second cache. 1024 and 4096 could not be told apart, with one
 # thread or two (16 to 20 ns per key); the larger one hands the GIL over less often.
@@ -18,21 +14,20 @@ def find_keys(vectors, geometries, keys, seed, found):
     """
     cdef _Vectors held = _held(vectors, geometries)
     cdef Py_buffer answers, view
+    cdef bloom_question asked
     cdef int outcome
-    cdef uint32_t folded
-    cdef bint is_list = type(keys) is list
+    cdef unsigned parts = _parts_of(len(keys))
     arguments.check_found(found, len(keys))
     PyObject_GetBuffer(found, &answers, PyBUF_WRITABLE)
+    asked.vectors, asked.count, asked.found = held.vectors, held.count, <uint8_t *>answers.buf
     try:
-        if is_list:
-            return _find_list(held, keys, seed, <uint8_t *>answers.buf, answers.len)
-        folded = murmur_seed(_INT_TAG, seed)
+        if type(keys) is list:
+            return _find_list(asked, keys, seed, answers.len)
+        asked.seed = murmur_seed(_INT_TAG, seed)
         _take(keys, "array", "int64", 1, &view)
+        asked.prints, asked.keys, asked.n = NULL, <const uint64_t *>view.buf, view.shape[0]
         with nogil:
-            outcome = bloom_find_int64(
-                held.vectors, held.count, <const uint64_t *>view.buf, view.shape[0], folded,
-                <uint8_t *>answers.buf
-            )
+            outcome = bloom_find(&asked, parts)
         PyBuffer_Release(&view)
     finally:
         PyBuffer_Release(&answers)
@@ -42,7 +37,7 @@ def find_keys(vectors, geometries, keys, seed, found):
 
 
 cdef Py_ssize_t _find_list(
-    _Vectors held, list keys, object seed, uint8_t *answers, Py_ssize_t n
+    bloom_question asked, list keys, object seed, Py_ssize_t n
 ) except -1:
     """A list may get shorter while the GIL is away: every chunk looks at its length again."""
     cdef bloom_seeds seeds = _seeds(seed)
@@ -51,13 +46,15 @@ cdef Py_ssize_t _find_list(
     cdef uint64_t *prints = <uint64_t *>PyMem_Calloc(2 * min(n, <Py_ssize_t>_LISTED) + 1, 8)
     if prints is NULL:
         raise MemoryError
+    asked.prints = prints
     try:
         while done < n and not outcome:
-            count = min(n - done, <Py_ssize_t>_LISTED)
-            if not bloom_prints_of_list(<PyObject *>keys, done, count, &seeds, prints):
+            count = asked.n = min(n - done, <Py_ssize_t>_LISTED)
+            if not bloom_prints_of_list(<PyObject *>keys, done, count, &seeds, prints, 1):
                 return done
             with nogil:
-                outcome = bloom_find(held.vectors, held.count, prints, count, answers + done)
+                outcome = bloom_find(&asked, 1)
+            asked.found += count
             done += count
     finally:
         PyMem_Free(prints)

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #include "find.h"
+#include "lines.h"
 #include "vector.h"
 
 /* Keys whose lines are on their way while one key is inserted. */
@@ -95,10 +96,30 @@ static BLOOM_INLINE void bloom_insert_lines(
     change->taken = (int64_t)(i - BLOOM_AHEAD);
 }
 
+/* Keys that fit even if all their bits are new need no look at the limits; the others do. */
 static void bloom_insert_blocked(
     const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *is_new, bloom_change *change
 ) {
-    BLOOM_WITH_CONSTANT(v->hashes, bloom_insert_lines(v, hashes, prints, n, is_new, change))
+    bloom_change rest = *change;
+    size_t taken = 0, i;
+    for (;;) {
+        int64_t fit = rest.bits_left / (int64_t)v->hashes, bits;
+        size_t keys = n - taken;
+        if (fit > rest.keys_left) fit = rest.keys_left;
+        if (fit < (int64_t)keys) keys = fit < BLOOM_LINES ? 0 : (size_t)fit;
+        if (!keys) break;
+        bits = bloom_set_lines(v, prints + 2 * taken, keys, is_new + taken);
+        for (i = taken; i < taken + keys; i++) rest.keys_left -= is_new[i];
+        rest.bits_left -= bits;
+        change->bits += bits;
+        taken += keys;
+    }
+    BLOOM_WITH_CONSTANT(
+        v->hashes,
+        bloom_insert_lines(v, hashes, prints + 2 * taken, n - taken, is_new + taken, &rest))
+    change->bits += rest.bits;
+    change->keys_left = rest.keys_left;
+    change->taken = (int64_t)taken + rest.taken;
 }
 
 static void bloom_insert(

@@ -100,12 +100,23 @@ def preview(
 def insert(
     vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
 ) -> tuple[int, Mask, int]:
-    """The same as preview, and the bits are set."""
+    """The same as preview, and the bits are set; takes any number of fingerprints."""
     arguments.check_vector(vector, geometry, to_write=True)
-    arguments.check_few_prints(prints)
-    taken, new, bits = _preview(vector, geometry, prints, bits_left, keys_left)
-    _set_all(vector, geometry, prints[:taken][new])
-    return taken, new, bits
+    arguments.check_prints(prints)
+    bits_left, keys_left = arguments.limit(bits_left), arguments.limit(keys_left)
+    new = np.zeros(len(prints), dtype=np.bool_)
+    done = bits = 0
+    while done < len(prints):
+        piece = prints[done : done + arguments.MAX_PRINTS_PER_CALL]
+        taken, fresh, set_now = _preview(vector, geometry, piece, bits_left - bits, keys_left)
+        _set_all(vector, geometry, piece[:taken][fresh])
+        new[done : done + taken] = fresh
+        keys_left -= int(np.count_nonzero(fresh))
+        bits += set_now
+        done += taken
+        if taken < len(piece):
+            break
+    return done, new[:done], bits
 
 
 def apply(vector: Bits, geometry: Geometry, prints: Prints) -> None:

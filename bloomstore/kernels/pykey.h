@@ -16,6 +16,7 @@
 #include <Python.h>
 
 #include "murmur.h"
+#include "threads.h"
 #include "vector.h"
 
 typedef struct {
@@ -31,8 +32,8 @@ typedef struct {
 #define BLOOM_READS_DIGITS 0
 #endif
 
-/* The value of an exact int, or 0 when it does not fit. */
-static inline int bloom_int64_of(PyObject *key, uint64_t *out) {
+/* The value of an exact int, or 0 when it does not fit, or is not known without a call. */
+static BLOOM_INLINE int bloom_int64_of(PyObject *key, uint64_t *out, int may_call) {
     int beyond = 0;
 #if BLOOM_READS_DIGITS
     const PyLongObject *number = (const PyLongObject *)key;
@@ -53,6 +54,7 @@ static inline int bloom_int64_of(PyObject *key, uint64_t *out) {
         return 1;
     }
 #endif
+    if (!may_call) return 0;
     *out = (uint64_t)PyLong_AsLongLongAndOverflow(key, &beyond);
     return !beyond;
 }
@@ -68,17 +70,20 @@ static inline int bloom_print_of_wide(PyObject *key, uint32_t seed, bloom_print 
     return 1;
 }
 
-/* 1, or 0: the caller must find out by itself. */
-static inline int bloom_print_of(PyObject *key, const bloom_seeds *seeds, bloom_print *out) {
+/* 1, or 0: the caller must find out by itself. Unless it may, no function of Python is called. */
+static BLOOM_INLINE int bloom_print_if(
+    PyObject *key, const bloom_seeds *seeds, bloom_print *out, int may_call
+) {
     if (PyUnicode_CheckExact(key)) {
-        if (!PyUnicode_IS_COMPACT_ASCII(key)) return bloom_print_of_wide(key, seeds->of_str, out);
+        if (!PyUnicode_IS_COMPACT_ASCII(key))
+            return may_call && bloom_print_of_wide(key, seeds->of_str, out);
         *out = bloom_murmur(
             PyUnicode_DATA(key), (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
         return 1;
     }
     if (PyLong_CheckExact(key)) {
         uint64_t number;
-        if (!bloom_int64_of(key, &number)) return 0;
+        if (!bloom_int64_of(key, &number, may_call)) return 0;
         *out = bloom_murmur_int64(number, seeds->of_int);
         return 1;
     }
@@ -89,6 +94,10 @@ static inline int bloom_print_of(PyObject *key, const bloom_seeds *seeds, bloom_
     return 0;
 }
 
+static inline int bloom_print_of(PyObject *key, const bloom_seeds *seeds, bloom_print *out) {
+    return bloom_print_if(key, seeds, out, 1);
+}
+
 /* Objects that are asked for while one is hashed. A list whose objects lie here and there in memory
  * waits for each of them else: lookups of 1e6 shuffled ints took 130 ns per key, with this 31; of
  * strings 140 and 50. Objects in the order in which they were made cost the same as before. */
@@ -96,23 +105,57 @@ static inline int bloom_print_of(PyObject *key, const bloom_seeds *seeds, bloom_
 #define BLOOM_OBJECTS_AHEAD 16
 #endif
 
-/* The fingerprints of keys[first .. first + n - 1]; 1, or 0: one of them is left to the caller. */
-static int bloom_prints_of_list(
-    PyObject *keys, Py_ssize_t first, Py_ssize_t n, const bloom_seeds *given, uint64_t *out
-) {
-    const bloom_seeds seeds = *given;
+/* keys[first .. first + n - 1], of which `done` have their fingerprints in `out`. */
+typedef struct {
+    PyObject *keys;
+    Py_ssize_t first, n, done;
+    const bloom_seeds *seeds;
+    uint64_t *out;
+} bloom_listed;
+
+/* Goes on to the end, or to the first key that it must leave to the caller. */
+static BLOOM_INLINE void bloom_print_listed(bloom_listed *listed, int may_call) {
+    const bloom_seeds seeds = *listed->seeds;
+    PyObject *keys = listed->keys;
+    Py_ssize_t i, first = listed->first, n = listed->n, size = PyList_GET_SIZE(keys);
+    uint64_t *out = listed->out;
     bloom_print made;
-    Py_ssize_t i, size = PyList_GET_SIZE(keys);
-    if (first < 0 || n < 0 || n > size - first) return 0;
-    for (i = 0; i < n; i++) {
+    for (i = listed->done; i < n; i++) {
         if (first + i + BLOOM_OBJECTS_AHEAD < size) {
             const char *next = (const char *)PyList_GET_ITEM(keys, first + i + BLOOM_OBJECTS_AHEAD);
             BLOOM_PREFETCH(next);
             BLOOM_PREFETCH(next + 63); /* a str of more than 20 characters goes beyond one line */
         }
-        if (!bloom_print_of(PyList_GET_ITEM(keys, first + i), &seeds, &made)) return 0;
+        if (!bloom_print_if(PyList_GET_ITEM(keys, first + i), &seeds, &made, may_call)) break;
         out[2 * i] = made.h1;
         out[2 * i + 1] = made.h2;
+    }
+    listed->done = i;
+}
+
+static void bloom_print_plainly(void *job) { bloom_print_listed((bloom_listed *)job, 0); }
+
+/* The fingerprints of keys[first .. first + n - 1]; 1, or 0: one of them is left to the caller.
+ *
+ * Several threads may look into the objects because the calling one keeps the GIL for them: nobody
+ * can change the list or end a key meanwhile. What needs a function of Python is left to it. */
+static int bloom_prints_of_list(
+    PyObject *keys, Py_ssize_t first, Py_ssize_t n, const bloom_seeds *seeds, uint64_t *out,
+    unsigned parts
+) {
+    bloom_listed listed[BLOOM_MOST_PARTS];
+    unsigned part;
+    if (first < 0 || n < 0 || n > PyList_GET_SIZE(keys) - first) return 0;
+    for (part = 0; part < parts; part++) {
+        Py_ssize_t start = (Py_ssize_t)bloom_part_start((size_t)n, part, parts);
+        Py_ssize_t end = (Py_ssize_t)bloom_part_start((size_t)n, part + 1, parts);
+        bloom_listed one = {keys, first + start, end - start, 0, seeds, out + 2 * start};
+        listed[part] = one;
+    }
+    if (parts > 1) bloom_do_all(bloom_print_plainly, listed, sizeof *listed, parts);
+    for (part = 0; part < parts; part++) {
+        bloom_print_listed(listed + part, 1);
+        if (listed[part].done < listed[part].n) return 0;
     }
     return 1;
 }

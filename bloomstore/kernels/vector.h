@@ -117,24 +117,35 @@ static BLOOM_INLINE void bloom_eight_addresses(
                ^ line[4][u] ^ line[5][u] ^ line[6][u] ^ line[7][u];
 }
 
-/* All addresses of one fingerprint. Room for BLOOM_MAX_HASHES: H3 fills whole groups. */
-static inline void bloom_addresses(
-    const bloom_vector *v, uint64_t h1, uint64_t h2, uint64_t *out
+/* The addresses of hashes from .. to - 1 of one fingerprint, each in its place in `out`. Room for
+ * BLOOM_MAX_HASHES: H3 fills whole groups. Not for blocked vectors. */
+static BLOOM_INLINE void bloom_some_addresses(
+    const bloom_vector *v, uint64_t h1, uint64_t h2, unsigned from, unsigned to, uint64_t *out
 ) {
     unsigned j, group;
     if (v->kind == BLOOM_SPREAD) {
-        for (j = 0; j < v->hashes; j++)
+        for (j = from; j < to; j++)
             out[j] = j * v->step_bits + bloom_position(h1, h2, j, v->slice_bits);
-    } else if (v->kind == BLOOM_H3) {
-        for (group = 0; group * BLOOM_GROUP < v->hashes; group++)
-            bloom_eight_addresses(v->tables->rows[group], h1, out + group * BLOOM_GROUP);
-        for (j = 0; j < v->hashes; j++) out[j] = j * v->step_bits + (out[j] >> v->shift);
-    } else {
+        return;
+    }
+    for (group = from / BLOOM_GROUP; group * BLOOM_GROUP < to; group++)
+        bloom_eight_addresses(v->tables->rows[group], h1, out + group * BLOOM_GROUP);
+    for (j = from; j < to; j++) out[j] = j * v->step_bits + (out[j] >> v->shift);
+}
+
+/* All addresses of one fingerprint. Room for BLOOM_MAX_HASHES. */
+static inline void bloom_addresses(
+    const bloom_vector *v, uint64_t h1, uint64_t h2, uint64_t *out
+) {
+    unsigned j;
+    if (v->kind == BLOOM_BLOCKED) {
         uint64_t start = bloom_high64(h1, v->blocks) * 512, word = h2;
         for (j = 0; j < v->hashes; j++, word >>= 9) {
             if (j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
             out[j] = start + (word & 511);
         }
+    } else {
+        bloom_some_addresses(v, h1, h2, 0, v->hashes, out);
     }
 }
 

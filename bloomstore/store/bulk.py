@@ -45,23 +45,21 @@ def load(core: Core, view: FilterView, chunks: abc.Iterable[Prints]) -> int:
     added = 0
     chain = view.live
     target: _Target | None = None
-    for prints in chunks:
-        prints = prints[~chain.find_in_older(prints)]
+    for chunk in chunks:
+        prints = writer.unknown_to_older(chain, chunk)
         while len(prints):
             if not writer.has_room(chain):
                 chain = writer.publish_next(core, view.row, chain, added)
             if target is None:
                 target = _Target(core, view.row, chain.newest)
-            taken, new = target.insert(prints[: kernels.MAX_PRINTS_PER_CALL])
+            taken, new = target.insert(prints)
             added += new
-            if taken < min(len(prints), kernels.MAX_PRINTS_PER_CALL):
+            prints = prints[taken:]
+            if len(prints):
                 chain = target.publish(chain)
                 chain = writer.grow(core, view.row, chain, added)
                 target = None
-                prints = prints[taken:]
-                prints = prints[~chain.find_in_older(prints)]
-            else:
-                prints = prints[taken:]
+                prints = writer.unknown_to_older(chain, prints)
     if target is not None:
         target.publish(chain)
     return added

@@ -90,7 +90,7 @@ class Filter(OneKey):
         """Which of the keys may have been added, in order. False is certain.
 
         Takes lists, generators, numpy integer and string arrays, Arrow arrays, pandas and polars
-        series. Large integer arrays are asked by several threads; BLOOMSTORE_THREADS limits them.
+        series. Several threads ask for large integer arrays; BLOOMSTORE_THREADS limits them.
         """
         view = self._current()
         if view.state.is_sound and self._store.batches.mine is None:
@@ -113,21 +113,23 @@ class Filter(OneKey):
         """Adds keys and returns how many the filter did not report before.
 
         Takes what may_contain_many takes. Large inputs are added in chunks, each durable by
-        itself: when an error ends the call, keys of earlier chunks may stay added.
+        itself: when an error ends the call, keys of earlier chunks may stay added. Several threads
+        share large chunks; BLOOMSTORE_THREADS limits them.
         """
         view = self._current()
-        # Fingerprints of 65 536 keys are more than the second cache holds, but read in order: a
-        # list of ints takes 20.7 ns per key, in chunks of 16 384 it takes 22.6.
-        chunks = fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL)
-        if self._store.batches.mine is None and bulk.is_bulk(view, keys):
+        is_alone = self._store.batches.mine is None
+        is_bulk = is_alone and bulk.is_bulk(view, keys)
+        in_turns = is_alone and view.row.durability == "process" and is_column(keys)
+        most = writer.TURN_KEYS if is_bulk or in_turns else MAX_PRINTS_PER_CALL
+        chunks = fingerprint_chunks(keys, self._seed, most)
+        if is_bulk:
             with self._store.changing("a bulk load") as core:
                 view = self._current()
                 if bulk.is_bulk(view, keys):
                     return bulk.load(core, view, chunks)
         added = 0
-        in_turns = view.row.durability == "process" and is_column(keys)
         try:
-            if in_turns and self._store.batches.mine is None:
+            if in_turns:
                 core = self._store.core
                 while (new := writer.add_turn(core, self._current, chunks)) is not None:
                     added += new

@@ -38,6 +38,10 @@ from bloomstore.store.view import FilterView
 
 Prints = NDArray[np.uint64]
 
+# Keys of one turn of durability `process`, 5 ms, and of a bulk load: threads wait for each other
+# twice in it. In turns of 2^16 keys two threads took longer than one on a busy machine.
+TURN_KEYS = 1 << 18
+
 # How long the journal is costs 9 us when nothing is in the caches: rows of a few keys, at most a
 # page each, leave the look to every 16th of them.
 _SMALL = 128
@@ -97,9 +101,10 @@ def coming_row(row: FilterRow) -> FilterRow:
 def add_to_chain(core: Core, row: FilterRow, chain: Chain, prints: Prints) -> int:
     """Adds keys to one chain, growing it as needed; returns how many were new."""
     added = 0
+    most = kernels.MAX_PRINTS_PER_CALL if row.durability == "commit" else TURN_KEYS
     prints = unknown_to_older(chain, prints)
     while len(prints):
-        piece = prints[: kernels.MAX_PRINTS_PER_CALL]
+        piece = prints[:most]
         taken = new = 0
         if has_room(chain):
             if row.durability == "commit":

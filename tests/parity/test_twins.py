@@ -137,6 +137,18 @@ def test_twins_agree_on_a_vector_that_starts_at_an_odd_address(
     )
 
 
+@pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
+def test_twins_insert_any_number_of_keys(compiled: ModuleType, layout: str) -> None:
+    of = geometry(layout, "spread", 512 * (200 if layout == "sliced" else 1500), 7)
+    left, right = empty_vector(of), empty_vector(of)
+    prints = some_prints(13, 3 * 65536 + 5, distinct=150_000)
+    for limits in ((200_000, PLENTY), (PLENTY, 30_000), (PLENTY, PLENTY)):
+        expected = numpy_kernels.insert(left, of, prints, *limits)
+        assert same(compiled.insert(right, of, prints, *limits), expected)
+        assert np.array_equal(left, right)
+    assert expected[0] == len(prints)
+
+
 def test_twins_agree_on_the_largest_call(compiled: ModuleType) -> None:
     of = geometry("sliced", "spread", 100_003, 7)
     left, right = empty_vector(of), empty_vector(of)
