@@ -81,6 +81,8 @@ def build_guard(
         database.begin_snapshot(connection)
         feed = {} if guard.feed is None else guard.feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)
+    if guard.feed is not None:
+        guard.feed.seal(engine)
     if guard.form() != form:
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()

@@ -34,6 +34,7 @@ from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
 from bloomstore.sql.build import BuildError, Built, build_guard
 from bloomstore.sql.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.feed import Feed
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import declared_in, declared_on
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
@@ -190,7 +191,7 @@ class BloomPlugin:
         needs one.
         """
         guard = self._guard_of(column)
-        if why := self._why_behind(guard, connection):
+        if guard.feed is not None and (why := self._why_behind(guard.feed, connection)):
             return guard.unknown(why)
         pending = None if connection is None else self._capture.pending(connection)
         return guard.ask(value, pending)
@@ -201,7 +202,7 @@ class BloomPlugin:
         """(values that are certainly absent, values to ask the database for), in their order."""
         values = list(values)
         guard = self._guard_of(column)
-        if self._why_behind(guard, connection):
+        if guard.feed is not None and self._why_behind(guard.feed, connection):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
         ask = guard.may_be_present(values, pending)
@@ -215,13 +216,11 @@ class BloomPlugin:
                 absent.append(value)
         return absent, ask
 
-    def _why_behind(self, guard: ActiveGuard, connection: Connection | None) -> str:
+    def _why_behind(self, feed: Feed, connection: Connection | None) -> str:
         """Why a guard with an outbox cannot answer on this connection; "" if it can."""
-        if guard.feed is None:
-            return ""
         if connection is not None and not self._listens_to(connection):
             return "asked on a connection that the plugin does not listen to"
-        return guard.feed.catch_up(connection)
+        return feed.catch_up(connection)
 
     @contextlib.contextmanager
     def bypass(self, session: Session) -> Iterator[None]:
