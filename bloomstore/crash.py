@@ -37,6 +37,10 @@ POINTS: tuple[str, ...] = (
     "recovery: words set",
     "recovery: row applied",
     "recovery: done",
+    "rebuild: begun",
+    "rebuild: batch added",
+    "rebuild: position noted",
+    "rebuild: switched",
 )
 
 _wanted, _, _count = os.environ.get("BLOOMSTORE_CRASH_AT", "").partition("#")

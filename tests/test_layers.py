@@ -18,6 +18,7 @@ LAYERS = [
     "catalog",
     "filters",
     "store",
+    "rebuild",
     "sql",
     "cli",
 ]

@@ -10,7 +10,8 @@ it calls only what a Python program can call too.
             130  interrupted;  141  the reader of the output went away
 
 Supporting files: arguments (numbers and flags), family_options (a spec from options), inputs (keys
-from files), planning (the numbers of `plan`), plot, show (tables), progress (bars).
+from files), sources (what a rebuild reads), planning (the numbers of `plan`), plot, show (tables),
+progress (bars).
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from bloomstore.cli import (
     ls,
     plan,
     query,
+    rebuild,
     repair,
+    verify,
 )
 from bloomstore.errors import BloomStoreError
 
@@ -95,6 +98,8 @@ COMMANDS: dict[str, Command] = {
     "checkpoint": checkpoint,
     "check": check,
     "repair": repair,
+    "rebuild": rebuild,
+    "verify": verify,
     "backup": backup,
     "drop": drop,
     "db": db,

@@ -1,6 +1,7 @@
 """`bloomstore info STORE [NAME]`: everything that is known of a filter, or of all of them.
 
-The spec, the counts, the errors, the state, and every stage with its fill. Changes nothing.
+The spec, the counts, the errors, the state, and every stage with its fill; whether a rebuild pays
+(`bloomstore rebuild`), or was begun. Changes nothing.
 Exit status: 0 told, 2 an error.
 """
 
@@ -9,10 +10,10 @@ from __future__ import annotations
 import collections.abc as abc
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 import bloomstore
-from bloomstore import Estimate, kernels
+from bloomstore import Estimate, Store, kernels
 from bloomstore.cli.arguments import add_json, add_store
 from bloomstore.cli.facts import filter_document
 from bloomstore.cli.show import (
@@ -26,6 +27,8 @@ from bloomstore.cli.show import (
     ratio,
     size,
 )
+from bloomstore.rebuild.advice import Advice, advise, deleted_rows
+from bloomstore.rebuild.state import State, read_state
 from bloomstore.spec.families import spec_to_dict
 from bloomstore.store.stats import FilterStats, StageStats
 
@@ -63,7 +66,7 @@ def run(args: Namespace, out: TextIO) -> int:
     with bloomstore.open(args.store, read_only=True) as store:
         filters = len(store)
         names = list(store) if args.name is None else [args.name]
-        told = [(store[name].stats(), store[name].estimate_count()) for name in names]
+        told = [_look(store, name) for name in names]
     if args.json:
         _print_document(args, told, out)
         return 0
@@ -71,17 +74,38 @@ def run(args: Namespace, out: TextIO) -> int:
     print_facts(facts, out)
     if kernels.BACKEND != "compiled":
         print(NO_COMPILED_KERNELS, file=out)
-    for stats, distinct in told:
+    for look in told:
         print(file=out)
-        print_facts(_facts(stats, distinct), out)
+        print_facts([*_facts(look.stats, look.distinct), *_rebuild_facts(look)], out)
         print(file=out)
-        print_table(COLUMNS, [_stage_row(stage, out) for stage in stats.stages], out)
+        print_table(COLUMNS, [_stage_row(stage, out) for stage in look.stats.stages], out)
     return 0
 
 
-def _print_document(args: Namespace, told: list[tuple[FilterStats, Estimate]], out: TextIO) -> None:
+class _Look(NamedTuple):
+    """What is known of one filter."""
+
+    stats: FilterStats
+    distinct: Estimate
+    advice: Advice | None
+    begun: State | None
+
+
+def _look(store: Store, name: str) -> _Look:
+    stats, distinct = store[name].stats(), store[name].estimate_count()
+    advice = advise(stats, distinct.value, deleted_rows(store, name))
+    return _Look(stats, distinct, advice, read_state(store, name))
+
+
+def _print_document(args: Namespace, told: list[_Look], out: TextIO) -> None:
     documents = [
-        filter_document(stats) | {"estimate_count": asdict(distinct)} for stats, distinct in told
+        filter_document(look.stats)
+        | {
+            "estimate_count": asdict(look.distinct),
+            "rebuild_pays": None if look.advice is None else asdict(look.advice),
+            "rebuild_begun": None if look.begun is None else asdict(look.begun),
+        }
+        for look in told
     ]
     print_json({"store": str(args.store), "kernels": kernels.BACKEND, "filters": documents}, out)
 
@@ -102,6 +126,17 @@ def _facts(stats: FilterStats, distinct: Estimate) -> abc.Iterator[tuple[str, st
     yield "bits", f"{count(stats.bits)}, fill {stats.fill:.1%}"
     yield "bits per key", ratio(stats.bits_per_key)
     yield "journal", f"{_plural(stats.journal_rows, 'row')} since the last checkpoint"
+
+
+def _rebuild_facts(look: _Look) -> abc.Iterator[tuple[str, str]]:
+    if look.begun is not None:
+        yield "rebuild", f"begun, {count(look.begun.rows)} rows read; writers add to both chains"
+    if look.advice is not None:
+        bits, probes, wrong = look.advice.bits, look.advice.probes, look.advice.error
+        yield "rebuild pays", "; ".join(look.advice.reasons)
+        yield "  bits", f"{count(bits[0])} -> {count(bits[1])}"
+        yield "  miss asks", f"{probes[0]:.1f} -> {probes[1]:.1f} bits"
+        yield "  error", f"{error(wrong[0])} -> {error(wrong[1])}"
 
 
 def _parameters(spec: abc.Mapping[str, object]) -> str:

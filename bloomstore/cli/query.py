@@ -15,9 +15,10 @@ from typing import TextIO
 import bloomstore
 from bloomstore import Filter
 from bloomstore.cli.arguments import add_json, add_name, add_store
-from bloomstore.cli.inputs import Piece, add_key_options, input_bytes, read_pieces, require_keys
+from bloomstore.cli.inputs import add_key_options, input_bytes, read_pieces, require_keys
 from bloomstore.cli.progress import Progress
 from bloomstore.cli.show import print_json
+from bloomstore.rebuild.text import Piece
 
 HELP = "say of each key whether it is certainly absent"
 EXAMPLES = """\

@@ -19,19 +19,19 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Column, Uuid
+from sqlalchemy import Column
 
 from bloomstore import BloomStoreError, Filter, Store
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
 from bloomstore.keys import Key
-from bloomstore.sql import canon
+from bloomstore.sql import form
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.canon import Canon, Unclear
-from bloomstore.sql.databases import ColumnFacts
 from bloomstore.sql.feed import INVALID, Feed
 from bloomstore.sql.guard import Declared
+from bloomstore.sql.live import Live
 from bloomstore.sql.metrics import Metrics
-from bloomstore.sql.note import Live, Note
+from bloomstore.sql.note import Note
 
 if TYPE_CHECKING:
     from bloomstore.sql.pending import Pending
@@ -275,13 +275,13 @@ class ActiveGuard:
             column.type.dialect_impl(live.dialect).bind_processor(live.dialect)
             for column in self.declared.columns
         )
-        doubt = next(filter(None, map(self._doubt_of_table, self._lives.values())), "")
+        doubts = (form.doubt_of(self.declared, each) for each in self._lives.values())
+        doubt = next(filter(None, doubts), "")
         if not doubt and any(each.identity != live.identity for each in self._lives.values()):
             doubt = "the plugin listens to engines of several databases"
         if not doubt:
-            parts = tuple(self._canon_of(column.name.lower()) for column in self.declared.columns)
-            self.canons = parts
-            self.canon = parts[0] if len(parts) == 1 else canon.composite(parts)
+            self.canons = form.canons_of(self.declared, live)
+            self.canon = form.joined(self.canons)
             if self._processors == (None,):
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()
@@ -292,17 +292,7 @@ class ActiveGuard:
     def form(self) -> dict[str, Any]:
         """What the keys of the filter depend on."""
         assert self._live is not None
-        assert self.canon is not None
-        facts = self._live.table
-        return {
-            "dialect": self._live.dialect.name,
-            "version": facts.version,
-            "types": [facts.columns[column.name.lower()].type for column in self.declared.columns],
-            "collations": [
-                facts.columns[column.name.lower()].collation for column in self.declared.columns
-            ],
-            "canon": self.canon.id,
-        }
+        return form.form_of(self.declared, self._live)
 
     def note(self) -> Note:
         """What the filter was built with; an empty form if it never was."""
@@ -328,34 +318,6 @@ class ActiveGuard:
     def write_note(self, note: Note) -> None:
         """Keeps it in the catalog."""
         self.store.notes[f"guard/{self.name}"] = note.pack()
-
-    def _doubt_of_table(self, live: Live) -> str:
-        facts = live.table
-        if live.inexact or facts.doubt:
-            return live.inexact or facts.doubt
-        hazards = facts.hazards
-        if self.feed is not None:
-            if doubt := self.feed.doubt_of(live):
-                return doubt
-            hazards = self.feed.hazards(live)
-        elif facts.triggers and not self.declared.guard.ignore_triggers:
-            return f"triggers or views may write to the table: {', '.join(facts.triggers)}"
-        for column in self.declared.columns:
-            name = column.name.lower()
-            found = facts.columns.get(name, ColumnFacts("", doubt="there is no such column"))
-            hazard = hazards.get(name, "")
-            if hazard or (found.doubt and not _is_uuid_text(column.type, found)):
-                return f"column {name}: {hazard or found.doubt}"
-        return ""
-
-    def _canon_of(self, name: str) -> Canon:
-        assert self._live is not None
-        found = self._live.table.columns[name]
-        column = next(each for each in self.declared.columns if each.name.lower() == name)
-        if _is_uuid_text(column.type, found):
-            return Canon("uuid/1", canon.uuid)
-        assert found.canon is not None
-        return found.canon
 
     def _doubt_of_note(self) -> str:
         assert self._live is not None
@@ -418,11 +380,14 @@ class ActiveGuard:
                         raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
 
     def create(self) -> Filter:
-        """A new filter, fenced until it is built."""
+        """A new filter, fenced until it is built; the note says of what."""
         guard = self.declared.guard
-        return self.store.create(
+        made = self.store.create(
             self.name, guard.spec, durability=guard.durability, fence=NOT_BUILT
         )
+        if f"guard/{self.name}" not in self.store.notes:
+            self.write_note(self.fresh_note())
+        return made
 
     def reopen(self) -> None:
         """The filter was replaced: another one, perhaps with another form, has its name."""
@@ -442,9 +407,3 @@ def _sent(value: object, processor: Callable[[Any], Any] | None) -> object:
     if value is None:
         raise Unclear("NULL is never a key")
     return value
-
-
-def _is_uuid_text(declared: object, found: ColumnFacts) -> bool:
-    """Whether SQLAlchemy keeps UUIDs as text in this column: then every spelling is parsed."""
-    is_text = found.type.lower().startswith(("char", "varchar", "character"))
-    return isinstance(declared, Uuid) and is_text

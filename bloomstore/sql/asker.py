@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Table, inspect
+from sqlalchemy import inspect
 from sqlalchemy.engine import Connection, Result
 from sqlalchemy.engine.result import null_result
 from sqlalchemy.exc import UnboundExecutionError
@@ -27,6 +27,7 @@ from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.capture import Capture
 from bloomstore.sql.feed import CAUGHT
+from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
@@ -90,12 +91,12 @@ class Asker:
     def __init__(
         self,
         policy: str,
-        guards_of: Callable[[Table], list[ActiveGuard]],
+        guards: Guards,
         capture: Capture,
         listens_to: Callable[[Any], bool],
     ) -> None:
         self.policy = policy
-        self._guards_of = guards_of
+        self._guards_of = guards.of
         self._listens_to = listens_to
         self.is_listening = False  # while it is not, writes go unseen and nothing is answered
         self._pending_of_connection = capture.pending

@@ -25,6 +25,7 @@ from sqlalchemy.types import NullType
 
 from bloomstore.errors import BloomStoreError, FilterNotFound
 from bloomstore.keys import Key
+from bloomstore.sql import feed
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases import BY_DIALECT
@@ -79,15 +80,15 @@ def build_guard(
     level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
     with engine.connect().execution_options(isolation_level=level) as connection:
         database.begin_snapshot(connection)
-        feed = {} if guard.feed is None else guard.feed.begin(connection)
+        base = {} if guard.feed is None else feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)
     if guard.feed is not None:
-        guard.feed.seal(engine)
+        feed.seal(engine, guard.name)
     if guard.form() != form:
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()
     note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
-    note.rows, note.epoch, note.feed = rows, epoch, feed
+    note.rows, note.epoch, note.feed = rows, epoch, base
     guard.write_note(note)
     guard.filter.unfence(*tokens)
     return Built(guard.name, rows, keys, guard.why_unknown())

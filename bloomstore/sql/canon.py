@@ -41,13 +41,15 @@ class Canon:
     """The canonical form of one column: equal to another that has the same id.
 
     `own` is a type whose values are their own key, so that fast paths need no call; subclasses of
-    it do not count. `replaced` are keys that the database stores as something else.
+    it do not count; `stored` the same of values that are read back. `replaced` are keys that the
+    database stores as something else.
     """
 
     id: str
     of: Form = field(compare=False)
     own: type | None = None
     replaced: tuple[Key, ...] = ()
+    stored: type | None = None
 
 
 def _refuse(value: object, column: str) -> Unclear:

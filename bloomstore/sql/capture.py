@@ -23,18 +23,18 @@ engine with a commit listener makes each of its SELECTs 4 to 7 % slower (SQLite,
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Insert, Table, event
+from sqlalchemy import Insert, event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.feed import CAUGHT
 from bloomstore.sql.flight import Flight
+from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import is_autocommit
 from bloomstore.sql.pending import ALTERED, CHANGED, Pending
 from bloomstore.sql.text import Text
@@ -50,12 +50,10 @@ class Capture:
 
     def __init__(
         self,
-        guards_of: Callable[[Table, dict[Any, Any]], list[ActiveGuard]],
-        all_guards: Callable[[], Iterator[ActiveGuard]],
+        guards: Guards,
         flight: Flight,
     ) -> None:
-        self._guards_of = guards_of
-        self._all_guards = all_guards
+        self._guards = guards
         self._flight = flight
         # By the id of the compiled statement, with a weak reference that says whose id it is.
         self._plans: dict[int, tuple[weakref.ref[Any], WritePlan | None]] = {}
@@ -194,7 +192,7 @@ class Capture:
         """None: to be treated as text."""
         if not isinstance(compiled, SQLCompiler) or not isinstance(compiled.statement, _STRUCTURED):
             return None
-        return plan_writes(compiled, lambda table: self._guards_of(table, translated))
+        return plan_writes(compiled, lambda table: self._guards.written(table, translated))
 
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
@@ -226,7 +224,7 @@ class Capture:
         connection.info.pop(CAUGHT, None)
         written = {
             guard: ALTERED if text.may_alter else "written by text or driver SQL"
-            for guard in self._all_guards()
+            for guard in self._guards
             if text.writes_to(guard.declared.table.name)
         }
         pending = self._pending_of(connection)

@@ -49,9 +49,9 @@ from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.levels import is_autocommit
-from bloomstore.sql.note import Live, Note
+from bloomstore.sql.note import Note
 from bloomstore.sql.registry import TABLE as REGISTRY
-from bloomstore.sql.triggers import key_names, outbox_name, trigger_names
+from bloomstore.sql.triggers import key_names, outbox_name
 
 if TYPE_CHECKING:
     from bloomstore.sql.active import ActiveGuard
@@ -281,21 +281,6 @@ class Feed:
 
     # Building and following --------------------------------------------------------
 
-    def begin(self, connection: Connection) -> dict[str, Any]:
-        """What the note says of the snapshot that a build reads."""
-        xmin = xmax = 0
-        if connection.dialect.name == "postgresql":
-            xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
-        return {"build": uuid.uuid4().hex, "xmin": xmin, "xmax": xmax}
-
-    def seal(self, engine: Engine) -> None:
-        """When it returns, whatever could be seen before is on the server's disk."""
-        if engine.dialect.name == "postgresql":
-            own = REGISTRY.c.name == self._guard.name
-            with engine.begin() as connection:
-                connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
-                connection.execute(update(REGISTRY).where(own).values(epoch=REGISTRY.c.epoch))
-
     def followed(self, began: float) -> None:
         """A follower has applied everything that was committed before this moment."""
         stamp = json.dumps({"boot": self._guard.store.core.boot, "began": began}).encode()
@@ -308,20 +293,25 @@ class Feed:
         found = json.loads(raw)
         return found["began"] if found["boot"] == self._guard.store.core.boot else None
 
-    # Trust -------------------------------------------------------------------------
 
-    def doubt_of(self, live: Live) -> str:
-        """Why the outbox is not what it must be."""
-        if live.outbox is None:
-            return "it has no outbox: create_guard_outbox in a migration makes it"
-        missing = [name for name in trigger_names(self._guard.name) if name not in live.table.feeds]
-        if missing:
-            return f"triggers of its outbox are missing or do not always run: {', '.join(missing)}"
-        return ""
+def begin(connection: Connection) -> dict[str, Any]:
+    """What the note says of the snapshot that a build reads, or of an older one."""
+    xmin = xmax = 0
+    if connection.dialect.name == "postgresql":
+        xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
+    return {"build": uuid.uuid4().hex, "xmin": xmin, "xmax": xmax}
 
-    def hazards(self, live: Live) -> dict[str, str]:
-        """What changes a column without running its triggers."""
-        return live.table.hazards if live.dialect.name in ("mysql", "mariadb") else {}
+
+def seal(engine: Engine, guard: str) -> None:
+    """When it returns, whatever could be seen before is on the server's disk.
+
+    A row whose deletion is lost in a crash is there again: a build must not have missed it.
+    """
+    if engine.dialect.name == "postgresql":
+        own = REGISTRY.c.name == guard
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
+            connection.execute(update(REGISTRY).where(own).values(epoch=REGISTRY.c.epoch))
 
 
 def clock() -> float:

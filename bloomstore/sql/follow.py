@@ -29,10 +29,11 @@ from bloomstore import Store
 from bloomstore.errors import SpecError
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.databases import BY_DIALECT
-from bloomstore.sql.feed import BEHIND, XMIN, Base, Feed, clock
+from bloomstore.sql.feed import BEHIND, XMIN, Base, Feed, clock, seal
 from bloomstore.sql.guard import Declared, Guard
 from bloomstore.sql.incarnation import read_identity
-from bloomstore.sql.note import Live, Note
+from bloomstore.sql.live import Live
+from bloomstore.sql.note import Note
 from bloomstore.sql.reach import DatabaseError
 from bloomstore.sql.registry import TABLE as REGISTRY
 from bloomstore.sql.registry import Entry, Unreadable, read_registry
@@ -143,7 +144,7 @@ class Follower:
                 keys += len(part)
                 ended = max([ended, *(row[0] for row in part if row[0] < xmin)])
         if ended >= position:
-            feed.seal(self._engine)
+            seal(self._engine, guard.name)
             feed.advance(base, ended + 1, keys)
             feed.note_position()
         feed.followed(began)

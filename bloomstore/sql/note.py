@@ -1,8 +1,4 @@
-"""What a filter was built with, and what the live database is now: both sides of a comparison.
-
-The note stands in the store's notes as JSON under "guard/<name>"; Live is read on each new
-connection.
-"""
+"""What a filter was built with: JSON in the store's notes, under "guard/<name>"."""
 
 from __future__ import annotations
 
@@ -10,26 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy.engine import Dialect
-
-from bloomstore.sql.databases import TableFacts
-
-
-@dataclass(slots=True)
-class Live:
-    """What was read of the live database on a new connection."""
-
-    dialect: Dialect
-    identity: dict[str, str]
-    table: TableFacts
-    inexact: str = ""
-    epoch: int = 0
-    outbox: str | None = None
-
 
 @dataclass(slots=True)
 class Note:
-    """What a filter was built with, as it stands in the catalog."""
+    """What a filter was built with."""
 
     table: str
     schema: str | None
@@ -40,6 +20,7 @@ class Note:
     store: str = ""
     epoch: int = 0
     feed: dict[str, Any] = field(default_factory=dict)  # the snapshot it begins with; see feed.py
+    feed_building: dict[str, Any] = field(default_factory=dict)  # the same of a rebuild
     rows: int = 0
     deleted: int = 0
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from sqlalchemy import Column, MetaData, Table, event
+from sqlalchemy import MetaData, event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
@@ -28,6 +28,8 @@ from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.rebuild import Rebuilt, rebuild
+from bloomstore.spec.families import FilterSpec
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
@@ -36,10 +38,9 @@ from bloomstore.sql.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.feed import Feed
 from bloomstore.sql.flight import Flight
-from bloomstore.sql.guard import declared_in, declared_on
-from bloomstore.sql.incarnation import ensure_incarnation, read_identity
-from bloomstore.sql.note import Live
-from bloomstore.sql.registry import Unreadable, read_registry
+from bloomstore.sql.guarded import GuardSource
+from bloomstore.sql.guards import Guards
+from bloomstore.sql.incarnation import ensure_incarnation
 from bloomstore.sql.session import GuardedSession
 
 log = logging.getLogger("bloomstore.sql")
@@ -63,23 +64,18 @@ class BloomPlugin:
             raise SpecError(f"policy is one of {', '.join(POLICIES)}, got {policy!r}")
         self.store = store
         self.policy: Policy = policy
-        self._by_table: dict[tuple[str | None, str], list[ActiveGuard]] = {}
-        self._seen: set[Table] = set()
         self._engines: list[Engine] = []
-        self._default_schema: str | None = None
         self._undo: list[Callable[[], None]] = []
         self._flight = Flight(store.path)
-        self._capture = Capture(self._guards_written, self._all_guards, self._flight)
-        self._asker = Asker(policy, self._guards_of, self._capture, self._listens_to)
-        for declared in () if metadata is None else declared_in(metadata):
-            self._activate(ActiveGuard(store, declared))
-        if metadata is not None:
-            self._seen.update(metadata.tables.values())
+        self._guards = Guards(store, metadata)
+        self._capture = Capture(self._guards, self._flight)
+        self._asker = Asker(policy, self._guards, self._capture, self._listens_to)
+        self._guards.when_new = [self._capture.forget_plans, self._asker.forget_plans]
 
     @property
     def guards(self) -> dict[str, ActiveGuard]:
         """Every guard by its name."""
-        return {guard.name: guard for guard in self._all_guards()}
+        return {guard.name: guard for guard in self._guards}
 
     # Listening ---------------------------------------------------------------------
 
@@ -97,7 +93,7 @@ class BloomPlugin:
         for undo in reversed(self._undo):
             undo()
         with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
-            for guard in self._all_guards():
+            for guard in self._guards:
                 guard.note_deleted()
                 if guard.feed is not None:
                     guard.feed.note_position()
@@ -111,7 +107,7 @@ class BloomPlugin:
                 f"no guard knows how {engine.dialect.name} compares: {', '.join(BY_DIALECT)}"
             )
         listeners: list[tuple[str, Callable[..., Any]]] = [
-            ("connect", lambda raw, record: self._meet(engine, raw)),
+            ("connect", lambda raw, record: self._guards.meet(engine.dialect, raw)),
         ]
         if self.policy == "auto":
             names = ("do_execute", "do_executemany", "do_execute_no_params")
@@ -123,7 +119,15 @@ class BloomPlugin:
         self._engines.append(engine)
         self._asker.is_listening = True
         if target is engine:
-            self._meet_again()
+            self._look_at(engine)
+
+    def _look_at(self, engine: Engine) -> None:
+        """Lets guards see their database before anybody needs a connection."""
+        try:
+            with engine.connect() as connection:
+                self._guards.meet(engine.dialect, connection.connection.dbapi_connection)
+        except SQLAlchemyError as error:
+            log.warning("guards have not seen their database yet: %s", error)
 
     def _listens_to(self, bind: Any) -> bool:
         """Whether an engine or connection is one of ours; engines with options share a dialect."""
@@ -190,7 +194,7 @@ class BloomPlugin:
         With `connection`, what its own transaction has written counts too; a guard with an outbox
         needs one.
         """
-        guard = self._guard_of(column)
+        guard = self._guards.of_columns(column)
         if guard.feed is not None and (why := self._why_behind(guard.feed, connection)):
             return guard.unknown(why)
         pending = None if connection is None else self._capture.pending(connection)
@@ -201,7 +205,7 @@ class BloomPlugin:
     ) -> tuple[list[Any], list[Any]]:
         """(values that are certainly absent, values to ask the database for), in their order."""
         values = list(values)
-        guard = self._guard_of(column)
+        guard = self._guards.of_columns(column)
         if guard.feed is not None and self._why_behind(guard.feed, connection):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
@@ -236,7 +240,7 @@ class BloomPlugin:
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """By guard: what it answered in this process, and how stale and how full its filter is."""
-        return {guard.name: guard.stats() for guard in self._all_guards()}
+        return {guard.name: guard.stats() for guard in self._guards}
 
     # Building ----------------------------------------------------------------------
 
@@ -276,14 +280,7 @@ class BloomPlugin:
         force: bool,
         progress: Callable[[str, int], None] | None,
     ) -> list[Built]:
-        if engine not in self._engines:
-            raise SpecError("listen to the engine before you build: its writers must be seen")
-        ensure_incarnation(engine)
-        for each in self._engines:
-            if each.dialect.is_async is engine.dialect.is_async:
-                with each.connect() as connection:
-                    self._meet(each, connection.connection.dbapi_connection)
-        wanted = [self._guard_of(column) for column in columns] or list(self._all_guards())
+        wanted = self._looked_at_again(engine, columns)
         built, failed = [], []
         for guard in wanted:
             if not guard.why_unknown() and not force:
@@ -304,119 +301,46 @@ class BloomPlugin:
             raise failed[0] if len(failed) == 1 else BuildError("; ".join(map(str, failed)))
         return built
 
-    # Guards ------------------------------------------------------------------------
+    def _looked_at_again(self, engine: Engine, columns: tuple[Any, ...]) -> list[ActiveGuard]:
+        """The guards of these columns, or all, which have seen the database as it is now."""
+        if engine not in self._engines:
+            raise SpecError("listen to the engine before you build: its writers must be seen")
+        ensure_incarnation(engine)
+        for each in self._engines:
+            if each.dialect.is_async is engine.dialect.is_async:
+                with each.connect() as connection:
+                    self._guards.meet(each.dialect, connection.connection.dbapi_connection)
+        return [self._guards.of_columns(column) for column in columns] or list(self._guards)
 
-    def _all_guards(self) -> Iterator[ActiveGuard]:
-        for guards in list(self._by_table.values()):
-            yield from guards
+    def rebuild(
+        self,
+        engine: Engine,
+        *columns: Any,
+        spec: FilterSpec | None = None,
+        patience: float = PATIENCE,
+        restart: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[Rebuilt]:
+        """Fills the filters of these columns' guards, or of all, anew while everybody goes on.
 
-    def _activate(self, guard: ActiveGuard) -> None:
-        if guard.name in self.guards:
-            raise SpecError(f"two guards have the name {guard.name!r}: give one Guard(name=...)")
-        table = guard.declared.table
-        self._by_table.setdefault((table.schema, table.name.lower()), []).append(guard)
-
-    def _guards_of(self, table: Any) -> list[ActiveGuard]:
-        """The guards of the table that this Table object names exactly."""
-        return [
-            guard
-            for guard in self._guards_written(table, {})
-            if guard.declared.table.name == table.name
-        ]
-
-    def _guards_written(self, table: Any, translated: dict[Any, Any]) -> list[ActiveGuard]:
-        """The guards of every table that this Table object may stand for: spare keys do no harm."""
-        if not isinstance(table, Table):
-            return []
-        if table not in self._seen:
-            self._discover(table)
-        names = {table.schema, translated.get(table.schema, table.schema)}
-        if self._default_schema is not None and names & {None, self._default_schema}:
-            names |= {None, self._default_schema}
-        return [
-            guard
-            for schema in names
-            for guard in self._by_table.get((schema, table.name.lower()), ())
-        ]
-
-    def _discover(self, table: Table) -> None:
-        """A Table that was not in the metadata may declare guards of its own."""
-        self._seen.add(table)
-        known = self.guards
-        fresh = [
-            ActiveGuard(self.store, declared)
-            for declared in declared_on(table)
-            if declared.name not in known
-        ]
-        for guard in fresh:
-            self._activate(guard)
-        if fresh:
-            self._asker.forget_plans()
-            self._capture.forget_plans()
-            # They see their database on its next connection, or when they are built: this may be
-            # in the middle of a transaction, and a pool of one connection has no other.
-
-    def _meet_again(self) -> None:
-        """Lets new guards see their database on a connection of their own."""
-        for engine in self._engines:
-            try:
-                with engine.connect() as connection:
-                    self._meet(engine, connection.connection.dbapi_connection)
-            except SQLAlchemyError as error:
-                log.warning("new guards have not seen their database yet: %s", error)
-
-    def _guard_of(self, column: Any) -> ActiveGuard:
-        wanted = tuple(map(_column, column if isinstance(column, (tuple, list)) else (column,)))
-        for guard in self._guards_of(wanted[0].table):
-            if tuple(each.name for each in guard.declared.columns) == tuple(
-                each.name for each in wanted
-            ):
-                return guard
-        names = ", ".join(f"{each.table}.{each.name}" for each in wanted)
-        raise SpecError(f"no guard is declared for {names}")
-
-    def _meet(self, engine: Engine, raw: Any) -> None:
-        """Reads the live database on a new connection and compares it with every guard."""
-        if not self._by_table:
-            return
-        try:
-            self._read(engine, raw)
-        except BloomStoreError as error:  # a closed store must not break the application
-            log.warning("guards could not be compared with their database: %s", error)
-
-    def _read(self, engine: Engine, raw: Any) -> None:
-        database = BY_DIALECT[engine.dialect.name]
-        self._default_schema = getattr(engine.dialect, "default_schema_name", None)
-        identity = read_identity(database, raw)
-        registry, unreadable = {}, ""
-        try:
-            registry = read_registry(raw)
-        except Unreadable as error:
-            unreadable = str(error)
-        cursor = raw.cursor()
-        try:
-            inexact = unreadable or database.is_exact(cursor)
-            facts = {}
-            for (schema, _), guards in self._by_table.items():
-                name = guards[0].declared.table.name
-                facts[schema, name.lower()] = database.read_table(cursor, schema, name)
-        finally:
-            cursor.close()
-            raw.rollback()
-        for place, table in facts.items():
-            for guard in self._by_table[place]:
-                entry = registry.get(guard.name)
-                known = (0, None) if entry is None else (entry.epoch, entry.outbox)
-                guard.meet(Live(engine.dialect, identity, table, inexact, *known))
-
-
-def _column(element: Any) -> Column[Any]:
-    """The Column behind a mapped attribute or a Column."""
-    found = element.__clause_element__() if hasattr(element, "__clause_element__") else element
-    found = found._deannotate() if hasattr(found, "_deannotate") else found
-    if not isinstance(found, Column):
-        raise SpecError(f"expected a column or a mapped attribute, got {element!r}")
-    return found
+        They get one stage for the rows there are, or become what `spec` says, and lose the keys of
+        deleted rows. A rebuild that was cut off goes on, unless `restart`. See bloomstore.rebuild.
+        """
+        done = []
+        for guard in self._looked_at_again(engine, columns):
+            guard.metrics.deleted = 0  # what was deleted by now will not be read
+            done.append(
+                rebuild(
+                    self.store,
+                    guard.name,
+                    GuardSource(self.store, engine, guard.declared),
+                    spec=spec,
+                    restart=restart,
+                    patience=patience,
+                    progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+                )
+            )
+        return done
 
 
 def _note_sent(context: Any) -> None:

@@ -7,6 +7,13 @@
 From entry on every writer adds to both chains, so keys that arrive meanwhile are in the new one
 too; lookups ask the live one only. Without `switch` nothing changes. The switch is one commit: it
 makes the coming chain live, buries the old one and raises the generation.
+
+Nothing is switched to that was not proved: every key is asked for again in the coming chain after
+it was added, and every block of its segments is compared with its checksum before the switch.
+
+A rebuild that is to be resumed leaves its coming chain in the catalog when it ends without a
+switch, or dies: writers go on adding to both, so whoever resumes it needs to add only what the
+source had not given yet.
 """
 
 from __future__ import annotations
@@ -15,11 +22,13 @@ import collections.abc as abc
 from typing import TYPE_CHECKING
 
 from bloomstore.catalog.view import CatalogChange
-from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.errors import BloomStoreError, SpecError, StoreFailed
+from bloomstore.filters.chain import Chain, Stage
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.keys import Key, fingerprint_chunks
+from bloomstore.segment.blocks import damaged_blocks
 from bloomstore.spec.families import FilterSpec, resolved
-from bloomstore.store import growth, writer
+from bloomstore.store import checkpoint, growth, writer
 from bloomstore.store.core import Core
 from bloomstore.store.view import FilterView, load_view
 
@@ -31,6 +40,7 @@ class Rebuild:
     """The coming chain of one filter."""
 
     def __init__(self, store: Store, name: str, view: FilterView) -> None:
+        assert view.row.coming_chain is not None
         self._store = store
         self.name = name
         self._number = view.row.number
@@ -38,19 +48,35 @@ class Rebuild:
         self._seed = view.row.spec.seed
         self.is_switched = False
 
+    @property
+    def id(self) -> str:
+        """Names this coming chain: no other one of this store, or of a copy of it, has the same."""
+        return _id(self._store, self._number, self._chain)
+
     def add_many(self, keys: abc.Iterable[Key]) -> int:
-        """Adds keys of the source to the coming chain; returns how many were new to it."""
+        """Adds keys of the source to the coming chain; returns how many were new to it.
+
+        Raises StoreFailed if the chain does not report one of them afterwards.
+        """
         added = 0
         for prints in fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL):
             with self._store.changing("a rebuild") as core:
                 view = self._view(core)
                 assert view.coming is not None
                 added += writer.add_to_chain(core, writer.coming_row(view.row), view.coming, prints)
+                grown = self._view(core).coming
+            assert grown is not None
+            if not grown.find(prints).all():
+                raise StoreFailed(f"the rebuild of {self.name!r} lost a key that it had added")
         return added
 
     def switch(self) -> None:
-        """Makes the coming chain the live one. The source must have been read completely."""
+        """Makes the coming chain the live one. The source must have been read completely.
+
+        Raises StoreFailed, and changes nothing, when a segment of it cannot be trusted.
+        """
         with self._store.changing("a rebuild") as core:
+            self._prove(core)
             row = self._view(core).row
             with core.change() as change:
                 bury_chain(change, core, row.number, row.live_chain)
@@ -76,11 +102,60 @@ class Rebuild:
                 change.raise_generation()
             growth.bury(core)
 
+    def _prove(self, core: Core) -> None:
+        """Compares every block with its checksum; the lock keeps everybody from changing one."""
+        checkpoint.every_filter(core)
+        coming = self._view(core).coming
+        assert coming is not None
+        doubt = doubt_of(coming)
+        for stage in coming.stages:
+            if not doubt and _differs(core, stage):
+                doubt = f"stage {stage.row.stage} does not fit its checksums"
+        if doubt:
+            raise StoreFailed(f"the rebuild of {self.name!r} cannot be switched to: {doubt}")
+
     def _view(self, core: Core) -> FilterView:
         view = load_view(core, self.name, self._number)
-        if self.is_switched or self._chain is None or view.row.coming_chain != self._chain:
+        if self.is_switched or view.row.coming_chain != self._chain:
             raise BloomStoreError(f"the rebuild of {self.name!r} is over")
         return view
+
+
+def _differs(core: Core, stage: Stage) -> bool:
+    segment = stage.segment
+    assert segment is not None
+    with core.catalog.read() as view:
+        checksums = view.checksums(stage.row.number, segment.header.blocks)
+    if checksums is None:
+        return True
+    every = range(segment.header.blocks)
+    damaged, set_bits = damaged_blocks(segment.header, segment.vector, checksums, every)
+    return bool(damaged) or set_bits != stage.row.set_bits
+
+
+def doubt_of(chain: Chain) -> str:
+    """Why a coming chain cannot become the live one, nor be resumed; "" if it can."""
+    return chain.doubt or chain.damage or ""
+
+
+def _id(store: Store, number: int, chain: int) -> str:
+    return f"{store.incarnation}/{number}/{chain}"
+
+
+def is_live(store: Store, name: str, chain_id: str) -> bool:
+    """Whether the chain with this id was switched to, and no other one since."""
+    row = load_view(store.core, name).row
+    return _id(store, row.number, row.live_chain) == chain_id
+
+
+def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
+    """The rebuild with this id, if its coming chain is there still and can be trusted."""
+    with store.changing("a rebuild") as core:
+        view = load_view(core, name)
+        if view.coming is None or doubt_of(view.coming):
+            return None
+        found = Rebuild(store, name, view)
+        return found if found.id == chain_id else None
 
 
 def begin(store: Store, name: str, spec: FilterSpec | None) -> Rebuild:

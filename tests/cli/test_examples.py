@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bloomstore
@@ -23,12 +25,43 @@ def _examples() -> list[tuple[str, str]]:
     return found
 
 
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(bloomstore.__file__).parents[1])}
+MODELS = """
+import bloomstore
+from bloomstore.sql import BloomPlugin, Guard
+from sqlalchemy import create_engine, insert
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+class Base(DeclarativeBase):
+    pass
+
+class User(Base):
+    __tablename__ = "users"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    email: Mapped[str] = mapped_column(info={"bloomstore": Guard()})
+
+if __name__ == "__main__":
+    engine = create_engine("sqlite:///app.db")
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(User).values(id=1, email="alice"))
+    with bloomstore.open("guards/") as store:
+        BloomPlugin(store, Base.metadata)
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path, new_store: Path) -> Path:
     """A folder with what the examples speak of, and `bloomstore` on the path."""
     with bloomstore.open(new_store) as store:
         store.create("seen", bloomstore.Scalable(target_error=0.001)).add("alice")
     (tmp_path / "keys.txt").write_text("alice\nnobody\n")
+    (tmp_path / "some.txt").write_text("alice\n")
+    for name in ("some", "users"):
+        (tmp_path / f"{name}.csv").write_text("id,email\n1,alice\n")
+    pq.write_table(pa.table({"id": [1], "email": ["alice"]}), tmp_path / "users.parquet")
+    (tmp_path / "models.py").write_text(MODELS)
+    subprocess.run([sys.executable, "models.py"], cwd=tmp_path, env=ENVIRONMENT, check=True)
     migrate.upgrade(f"sqlite:///{tmp_path}/app.db")
     script = tmp_path / "bin" / "bloomstore"
     script.parent.mkdir()
@@ -40,12 +73,10 @@ def folder(tmp_path: Path, new_store: Path) -> Path:
 @pytest.mark.parametrize(("command", "line"), _examples())
 def test_example_runs_as_printed(folder: Path, command: str, line: str) -> None:
     assert f"bloomstore {command}" in line
-    root = Path(bloomstore.__file__).parents[1]
     result = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
         cwd=folder,
-        env=os.environ
-        | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(root)},
+        env=ENVIRONMENT | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=120,

@@ -71,3 +71,23 @@ def test_numbers_that_json_lacks_become_null(
     (seen,) = cli.ok("info", store, "--json").json["filters"]
     assert seen["estimate_count"]["value"] is None
     assert "inf (0 .. inf at 95%, uncertain)" in cli.ok("info", store).out
+
+
+def test_it_says_when_a_rebuild_pays_and_by_how_much(cli: Cli, store: Path) -> None:
+    assert "rebuild pays" not in cli.ok("info", store, "seen").out
+    with bloomstore.open(store) as opened:
+        opened["seen"].add_many(range(5000))
+    result = cli.ok("info", store, "seen")
+    assert "rebuild pays  6 stages instead of 1" in result.out
+    (seen,) = cli.ok("info", store, "seen", "--json").json["filters"]
+    pays = seen["rebuild_pays"]
+    assert pays["bits"][0] > pays["bits"][1]
+    assert pays["probes"][0] > 2 * pays["probes"][1]
+    assert pays["error"][1] <= 0.001
+
+
+def test_deleted_rows_of_a_guard_are_a_reason(cli: Cli, store: Path) -> None:
+    with bloomstore.open(store) as opened:
+        opened["seen"].add_many(range(90))
+        opened.notes["guard/seen"] = b'{"deleted": 50}'
+    assert "50 rows were deleted since it was built" in cli.ok("info", store, "seen").out

@@ -46,7 +46,7 @@ def test_a_long_input_shows_keys_rate_and_share_then_cleans_up(
 ) -> None:
     terminal = Terminal()
     progress = _work(clock, 4.0, terminal)
-    assert (progress.keys, progress.bytes) == (200, 1000)
+    assert (progress.keys, progress.done) == (200, 1000)
     drawn = terminal.text.split("\r")
     assert drawn[1].rstrip() == "50 keys, 50/s, 25% of 0.977 KiB"
     assert drawn[4].rstrip() == "200 keys, 50/s, 100% of 0.977 KiB"

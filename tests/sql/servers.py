@@ -113,6 +113,7 @@ def mariadb() -> Iterator[sa.URL]:
             f"--datadir={folder}/data",
             f"--socket={folder}/socket",
             f"--pid-file={folder}/pid",
+            f"--tmpdir={folder}",  # a server that starts deletes the temporary tables of others
             "--skip-networking",
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-buffer-pool-size=64M",

@@ -14,8 +14,10 @@ from sqlalchemy.orm import sessionmaker
 
 import bloomstore
 from bloomstore.errors import SpecError
+from bloomstore.rebuild import SourceError
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from bloomstore.sql import feed as feed_module
+from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.triggers import Outbox, outbox_name
 
 from . import fed
@@ -334,3 +336,55 @@ def test_async_sessions_catch_up(
         await engine.dispose()
 
     asyncio.run(live())
+
+
+@only_postgresql
+def test_a_rebuild_goes_on_with_the_outbox(world, asking, plugin, monkeypatch) -> None:
+    """Rows that others write before, during and after the scan are known; deleted ones are not."""
+    write(world, *(insert(number, f"c{number}") for number in range(50)))
+    assert asked(asking, plugin, Parcel.id, 9) is Answer.MAYBE
+    write(world, "DELETE FROM parcels WHERE id < 10")
+    real = GuardSource.settle
+
+    def settle(self: GuardSource, patience: float) -> None:
+        write(world, insert(100, "during"))
+        real(self, patience)
+
+    monkeypatch.setattr(GuardSource, "settle", settle)
+    plugin.rebuild(asking, Parcel.id)
+    write(world, insert(101, "after"))
+    assert {asked(asking, plugin, Parcel.id, n) for n in (10, 49, 100, 101)} == {Answer.MAYBE}
+    assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
+
+
+@only_postgresql
+def test_a_rebuild_makes_a_fed_guard_valid_that_never_was_built(
+    world, asking, store, plugin
+) -> None:
+    store.drop("parcels.id")
+    del store.notes["guard/parcels.id"]
+    fresh = listening(store, asking)
+    write(world, insert(1, "a"))
+    fresh.rebuild(asking, Parcel.id)
+    write(world, insert(2, "b"))
+    assert {asked(asking, fresh, Parcel.id, number) for number in (1, 2)} == {Answer.MAYBE}
+    assert asked(asking, fresh, Parcel.id, 3) is Answer.ABSENT
+    fresh.unlisten()
+
+
+@only_postgresql
+def test_an_invalidation_during_a_rebuild_is_noticed(world, asking, plugin, monkeypatch) -> None:
+    real = GuardSource._keys
+
+    def keys(self: GuardSource, part: list[Any]) -> list[Any]:
+        write(world, "UPDATE bloomstore_guards SET epoch = epoch + 1 WHERE name = 'parcels.id'")
+        return real(self, part)
+
+    write(world, insert(1, "a"))
+    monkeypatch.setattr(GuardSource, "_keys", keys)
+    with pytest.raises(SourceError, match="epoch"):
+        plugin.rebuild(asking, Parcel.id)
+    assert asked(asking, plugin, Parcel.id, 2).name == "UNKNOWN"
+    monkeypatch.undo()
+    plugin.rebuild(asking, Parcel.id)
+    assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT

@@ -111,7 +111,7 @@ def next_id(engine: sa.Engine) -> int:
         return int(connection.exec_driver_sql(query).scalar_one())
 
 
-@pytest.mark.parametrize("who", ["asker", "follower", "build"])
+@pytest.mark.parametrize("who", ["asker", "follower", "build", "rebuild"])
 def test_ids_that_are_given_out_again_are_read_again(
     server: Crashing, world, asking, store, plugin, who: str
 ) -> None:
@@ -123,6 +123,8 @@ def test_ids_that_are_given_out_again_are_read_again(
         assert {done.doubt for done in Follower(world, store).run_once()} == {""}
     elif who == "build":
         plugin.build(asking, force=True)
+    elif who == "rebuild":
+        plugin.rebuild(asking, Parcel.id)
     for number in range(30, 60):
         write(world, insert(number, f"c{number}"))
     assert asked(asking, plugin, Parcel.id, 999) is Answer.ABSENT

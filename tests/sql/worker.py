@@ -1,6 +1,6 @@
-"""A process that uses guards: writes for ever, or builds for ever, until it is killed.
+"""A process that uses guards: writes, builds or asks for ever, until it is killed.
 
-    python -m sql.worker URL STORE write|build|mixed NUMBER
+    python -m sql.worker URL STORE write|build|mixed|ask NUMBER
 
 Writes a line for each round it has finished, so that the test knows it is alive.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import sys
+import time
 from itertools import count
 
 import sqlalchemy as sa
@@ -35,6 +36,10 @@ def main(url: str, path: str, task: str, number: int) -> None:
         plugin = BloomPlugin(store, Base.metadata)
         plugin.listen(engine, sessions)
         for turn in count():
+            if task == "ask":
+                print(plugin.guards["users.email"].why_unknown() or "valid", flush=True)
+                time.sleep(0.02)
+                continue
             if task == "build":
                 try:
                     plugin.build(engine, force=True, patience=30)

@@ -1,6 +1,6 @@
 """What the plugin must know of each kind of database, read from the live one.
 
-One module per kind; each has the same six functions (the protocol Database below). Kinds that are
+One module per kind; each has the same functions (the protocol Database below). Kinds that are
 not listed are unknown: their guards answer UNKNOWN.
 """
 

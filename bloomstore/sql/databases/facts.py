@@ -63,6 +63,9 @@ class Database(Protocol):
     def wait_for_writers(self, connection: Connection, patience: float) -> None:
         """Returns when every transaction that was open at the call has ended. StillOpen if not."""
 
+    def wait_for_readers(self, connection: Connection, patience: float) -> None:
+        """Returns when every snapshot that was open at the call has ended. StillOpen if not."""
+
     def begin_snapshot(self, connection: Connection) -> None:
         """Makes the connection see one moment of the database from now on."""
 

@@ -151,7 +151,7 @@ def _text(data_type: str, collation: str, length: int | None) -> Canon | None:
     if is_padded or data_type == "char":
         return Canon("text without trailing blanks/1", canon.text_without_trailing_blanks)
     if data_type == "varchar":
-        return Canon(f"text cut at {length}/1", canon.text_cut(int(length or 0)))
+        return Canon(f"text cut at {length}/1", canon.text_cut(int(length or 0)), stored=str)
     return Canon("text/1", canon.text, str)
 
 
@@ -179,6 +179,10 @@ def _open_transactions(connection: Connection) -> set[str]:
     if _TRUNCATED in status:  # it has at most a megabyte, and leaves transactions out
         raise StillOpen("more transactions than SHOW ENGINE INNODB STATUS can list")
     return set(_ACTIVE.findall(status))
+
+
+# Transactions that only read are among those that it waits for.
+wait_for_readers = wait_for_writers
 
 
 def begin_snapshot(connection: Connection) -> None:

@@ -140,7 +140,7 @@ def _column(
         form = (
             Canon("text/1", canon.text, str)
             if modifier < 0
-            else Canon(f"text cut at {length}/1", canon.text_cut(length))
+            else Canon(f"text cut at {length}/1", canon.text_cut(length), stored=str)
         )
     elif kind == "b" and type_name == "numeric":
         scale = None if modifier < 0 else (((modifier - 4) & 0x7FF) ^ 1024) - 1024
@@ -183,6 +183,10 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
                 f" prepared {[gid for (gid,) in prepared]}, oldest transaction {oldest}"
             )
         pause(0.02)
+
+
+# Transactions that only read are among those that it waits for.
+wait_for_readers = wait_for_writers
 
 
 def begin_snapshot(connection: Connection) -> None:

@@ -169,6 +169,35 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
             return
 
 
+def wait_for_readers(connection: Connection, patience: float) -> None:
+    """Readers of an older moment keep a WAL from being copied; without one there are none.
+
+    (Without a WAL nobody can commit while somebody reads.) The busy timeout is 0 meanwhile: waiting
+    inside of SQLite would keep writers out.
+    """
+    if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
+        return
+    ends = time.monotonic() + patience
+    before = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()
+    connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+    try:
+        while not _is_copied(connection):
+            if time.monotonic() > ends:
+                raise StillOpen("a transaction that reads an older moment")
+            pause(0.01)
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {before}")
+
+
+def _is_copied(connection: Connection) -> bool:
+    """Whether the whole WAL could be copied into the file: all readers see the last moment."""
+    try:
+        busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)").one()[0]
+    except OperationalError:
+        return False
+    return not busy
+
+
 def begin_snapshot(connection: Connection) -> None:
     """A read transaction sees the moment of its first read."""
     connection.exec_driver_sql("BEGIN")

@@ -1,0 +1,130 @@
+"""The options that name a source of keys, and the source they make.
+
+--from keys.txt                                  lines; --type, --null
+--from keys.csv --column email                   also .parquet, .arrow, .feather
+--from URL --table users --column email          two columns make keys of two parts
+--from URL --select "SELECT ..."
+--from URL                                       the guard of the filter's name; --models
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import importlib
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bloomstore import Store
+from bloomstore.cli.arguments import UsageError
+from bloomstore.rebuild import ArrowSource, CsvSource, ParquetSource, Source, TextSource
+from bloomstore.rebuild.text import PARSERS
+
+_COLUMNS: dict[str, Any] = {
+    ".parquet": ParquetSource,
+    ".pq": ParquetSource,
+    ".arrow": ArrowSource,
+    ".feather": ArrowSource,
+    ".ipc": ArrowSource,
+}
+
+
+def add_source_options(parser: ArgumentParser) -> None:
+    """--from and what belongs to it."""
+    group = parser.add_argument_group("source of the keys")
+    group.add_argument(
+        "--from",
+        dest="source",
+        required=True,
+        metavar="SOURCE",
+        help="a file (.csv, .parquet, .arrow, .feather; any other has a key per line), or the URL"
+        " of a database as SQLAlchemy writes it; a URL alone: the guard of the filter's name",
+    )
+    group.add_argument("--table", metavar="TABLE", help="of the database, or schema.table")
+    group.add_argument(
+        "--column",
+        dest="columns",
+        action="append",
+        metavar="COLUMN",
+        help="of the table or the file; repeated: keys of several parts",
+    )
+    group.add_argument("--select", metavar="SQL", help="rows of this query are the keys")
+    group.add_argument(
+        "--models",
+        metavar="MODULE:NAME",
+        help="where a guard is declared, as app.models:Base (a class or a MetaData)",
+    )
+    group.add_argument(
+        "--type",
+        dest="key_type",
+        choices=tuple(PARSERS),
+        default="str",
+        help="what a key in a text or CSV file is: a UTF-8 text (default), a number, or hex bytes",
+    )
+    group.add_argument(
+        "--null", action="store_true", help="keys in a text file end with NUL, not with a newline"
+    )
+
+
+@contextmanager
+def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
+    """The source that was asked for. Raises UsageError or SourceError."""
+    if "://" not in args.source:
+        yield _file(args)
+        return
+    from bloomstore.sql import scan  # SQLAlchemy takes a fifth of a second to import
+
+    engine = scan.connect(args.source)
+    try:
+        yield _database(args, store, engine)
+    finally:
+        engine.dispose()
+
+
+def _file(args: Namespace) -> Source:
+    _refuse(args, "a file", "table", "select", "models")
+    path = Path(args.source)
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        return CsvSource(path, args.columns or (), args.key_type)
+    if suffix in _COLUMNS:
+        found: Source = _COLUMNS[suffix](path, args.columns or ())
+        return found
+    _refuse(args, "a text file", "columns")
+    return TextSource(path, args.key_type, b"\0" if args.null else b"\n")
+
+
+def _database(args: Namespace, store: Store, engine: Any) -> Source:
+    from bloomstore.sql import guarded, scan
+
+    if args.select is not None:
+        _refuse(args, "--select", "table", "columns", "models")
+        return scan.SelectSource(engine, args.select)
+    if args.table is not None:
+        _refuse(args, "--table", "models")
+        return scan.TableSource(engine, scan.reflect(engine, args.table), args.columns or ())
+    _refuse(args, "a guard", "columns")
+    return guarded.guard_source(store, engine, args.name, _models(args.models))
+
+
+def _models(place: str | None) -> Any:
+    if place is None:
+        return None
+    module, _, name = place.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"--models {place}: {error}") from None
+    finally:
+        sys.path.remove("")
+    return getattr(found, "metadata", found)
+
+
+def _refuse(args: Namespace, what: str, *names: str) -> None:
+    for name in names:
+        if getattr(args, name) is not None:
+            flag = "--" + name.removesuffix("s") if name == "columns" else f"--{name}"
+            raise UsageError(f"{flag} does not go together with {what}")

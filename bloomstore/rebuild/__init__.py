@@ -1,0 +1,38 @@
+"""Filling a filter anew from its source, and asking a source whether the filter has its keys.
+
+    from bloomstore.rebuild import ParquetSource, rebuild
+    rebuild(store, "seen", ParquetSource(Path("seen.parquet"), ["key"]))
+
+source.py    what a source is
+text.py      lines of a file; keys of CSV and of columns are in files.py
+plan.py      how large the new filter becomes
+state.py     how far a rebuild has come
+run.py       the order of a rebuild
+verify.py    what the filter misses of its source, and its error as it is
+advice.py    when a rebuild pays
+
+Sources of databases and guards are in bloomstore.sql.
+"""
+
+from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
+from bloomstore.rebuild.plan import Plan, plan_rebuild
+from bloomstore.rebuild.run import RebuildError, Rebuilt, give_up, rebuild
+from bloomstore.rebuild.source import Batch, Incomplete, Source, SourceError
+from bloomstore.rebuild.text import TextSource
+
+__all__ = [
+    "ArrowSource",
+    "Batch",
+    "CsvSource",
+    "Incomplete",
+    "ParquetSource",
+    "Plan",
+    "RebuildError",
+    "Rebuilt",
+    "Source",
+    "SourceError",
+    "TextSource",
+    "give_up",
+    "plan_rebuild",
+    "rebuild",
+]

@@ -1,0 +1,66 @@
+"""When a rebuild pays, and by how much.
+
+In: the stats of a filter, its estimated keys, and the rows deleted since it was built as its
+guard's note counts them. Out: the reasons, and bits, probes and error now and afterwards.
+
+A lookup of an absent key asks each stage until it finds a bit that is not set: 1 / (1 - fill) bits.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from math import ceil, isfinite
+
+from bloomstore import Store
+from bloomstore.errors import DamagedRow
+from bloomstore.rebuild.plan import HEADROOM, sized
+from bloomstore.spec.families import Flexible
+from bloomstore.store.stats import FilterStats
+
+MANY_STAGES = 4  # a miss asks all of them
+MANY_DELETES = 0.2  # of the keys
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Why a rebuild pays, and the numbers before and after."""
+
+    reasons: tuple[str, ...]
+    bits: tuple[int, int]
+    probes: tuple[float, float]
+    error: tuple[float, float]
+
+
+def advise(stats: FilterStats, keys: float, deleted: int = 0) -> Advice | None:
+    """What a rebuild would change for the better; None if it does not pay."""
+    if isinstance(stats.spec, Flexible) or not stats.keys:
+        return None
+    known = keys if isfinite(keys) else stats.keys  # a full vector can be of any number
+    left = max(1, ceil(max(0.0, known - deleted) * HEADROOM))
+    stage = sized(stats.spec, left).stage(0, ())
+    assert stage is not None
+    reasons = []
+    if len(stats.stages) >= MANY_STAGES:
+        reasons.append(f"{len(stats.stages)} stages instead of 1")
+    if deleted >= MANY_DELETES * stats.keys:
+        reasons.append(f"{deleted:,} rows were deleted since it was built")
+    if stats.error_rate > stats.spec.target_error:
+        reasons.append(f"its error is above {stats.spec.target_error:g}")
+    if not reasons:
+        return None
+    return Advice(
+        reasons=tuple(reasons),
+        bits=(stats.bits, stage.geometry.vector_bits),
+        probes=(sum(1 / max(1e-9, 1 - each.fill) for each in stats.stages), 2.0),
+        error=(stats.error_rate, min(stage.target_error, stats.spec.target_error)),
+    )
+
+
+def deleted_rows(store: Store, name: str) -> int:
+    """Rows deleted since the filter of a guard was built, as its note says; 0 for others."""
+    try:
+        found = json.loads(store.notes.get(f"guard/{name}", b"{}"))
+        return int(found.get("deleted", 0))
+    except (DamagedRow, ValueError):
+        return 0

@@ -1,0 +1,77 @@
+"""Which spec a rebuilt filter gets, and what it will take: one stage, sized for the keys there are.
+
+In: the spec of the filter and the number of keys, out: the same family with another capacity and,
+where asked, another target error; and the numbers of its first stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, isfinite
+
+from bloomstore.errors import SpecError
+from bloomstore.rebuild.source import Source
+from bloomstore.segment.header import HEADER_BYTES, PAGE_BYTES
+from bloomstore.spec.families import FilterSpec, Fixed, Flexible, Scalable
+from bloomstore.store.filter import Filter
+
+# Room for keys that come after the rebuild, before a second stage is needed.
+HEADROOM = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A spec, the rows it was made for, and what its first stage takes."""
+
+    spec: FilterSpec
+    rows: int | None  # as the source counts them
+    capacity: int
+    bits: int
+    file_bytes: int
+    stages: int = 1
+
+
+def plan_rebuild(
+    filter_: Filter,
+    source: Source,
+    *,
+    spec: FilterSpec | None = None,
+    capacity: int | None = None,
+    target_error: float | None = None,
+) -> Plan:
+    """The plan for these keys; without a capacity the source is counted, else the filter's bits."""
+    rows = source.count()
+    if spec is None:
+        keys = capacity
+        if keys is None:
+            keys = max(1, ceil(HEADROOM * (_keys_of(filter_) if rows is None else rows)))
+        spec = sized(filter_.spec, keys, target_error)
+    first = spec.stage(0, ())
+    assert first is not None
+    pages = -(-first.geometry.vector_bytes // PAGE_BYTES)
+    return Plan(
+        spec=spec,
+        rows=rows,
+        capacity=first.capacity,
+        bits=first.geometry.vector_bits,
+        file_bytes=HEADER_BYTES + (pages + 1) * PAGE_BYTES,
+    )
+
+
+def _keys_of(filter_: Filter) -> float:
+    estimate = filter_.estimate_count().value
+    return estimate if isfinite(estimate) else filter_.stats().keys
+
+
+def sized(spec: FilterSpec, keys: int, target_error: float | None = None) -> FilterSpec:
+    """The same family for this many keys in one stage. A flexible one keeps its own sizes."""
+    if isinstance(spec, Flexible):
+        if target_error is not None:
+            raise SpecError("a flexible filter has no target error of its own: give a whole spec")
+        return spec
+    error = spec.target_error if target_error is None else target_error
+    if isinstance(spec, Scalable):
+        return replace(spec, initial_capacity=keys, target_error=error)
+    if isinstance(spec, Fixed):
+        return replace(spec, capacity=keys, target_error=error)
+    return replace(spec, capacity=keys, target_error=error)

@@ -1,0 +1,219 @@
+"""A rebuild from its source, online and offline alike: the one order of its steps.
+
+  1. a coming chain is entered into the catalog: from here on every writer adds to both chains; the
+     fences of this moment are remembered (or all this is found as an attempt before left it);
+  2. the source waits for writers that did not know of it (source.prepare);
+  3. batches are added, each asked for again and durable before the position after it is noted;
+  4. proof: the source was read to its end by its own count and is the same as at the beginning;
+  5. the source waits until nobody sees older rows (source.settle), then the switch, which proves
+     the checksums of the new segments and is one commit;
+  6. the source notes what the filter was built from, and the remembered fences are lowered.
+Fences that were raised after step 1 stay: their rows may be younger than what was read.
+
+A process that dies leaves chain and position in the catalog; the next call goes on from there. An
+attempt whose proof failed (Incomplete) is discarded. Before the switch nothing changes for anybody
+who asks.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bloomstore import Store
+from bloomstore.crash import crash_point
+from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.rebuild.ahead import ahead
+from bloomstore.rebuild.plan import plan_rebuild
+from bloomstore.rebuild.source import Incomplete, Source
+from bloomstore.rebuild.state import State, forget_state, read_state, write_state
+from bloomstore.spec.families import FilterSpec, spec_to_dict
+from bloomstore.store.rebuild import Rebuild, begin, is_live, resume
+
+PATIENCE = 60.0  # seconds to wait for transactions of others
+
+Progress = abc.Callable[[int], object]
+
+
+class RebuildError(BloomStoreError):
+    """A rebuild cannot go on as it was asked for; the filter is as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What a rebuild did. `resumed_at`: rows that an attempt before had read."""
+
+    name: str
+    rows: int
+    keys: int
+    resumed_at: int
+    seconds: float
+    began_again: str = ""  # why an attempt before was of no use
+    still: str = ""  # why the filter answers "maybe" all the same
+
+
+def rebuild(
+    store: Store,
+    name: str,
+    source: Source,
+    *,
+    spec: FilterSpec | None = None,
+    capacity: int | None = None,
+    target_error: float | None = None,
+    restart: bool = False,
+    patience: float = PATIENCE,
+    planned: abc.Callable[[int | None], object] = lambda _: None,
+    progress: Progress = lambda _: None,
+) -> Rebuilt:
+    """Fills the filter anew from its source while writers and readers go on.
+
+    `spec`, or `capacity` and `target_error`, say what it becomes; without them it keeps its family
+    and error in one stage for as many keys as the source has. Goes on with a rebuild that was cut
+    off, unless `restart`. `planned` is told how many rows there are, `progress` how many were read.
+    """
+    if spec is not None and (capacity is not None or target_error is not None):
+        raise SpecError("give either a whole spec, or capacity and target_error")
+    started = time.monotonic()
+    wanted = {
+        "spec": None if spec is None else spec_to_dict(spec),
+        "capacity": capacity,
+        "target_error": target_error,
+    }
+    found = _Begun() if restart else _begun_before(store, name, source, wanted)
+    new, state, keys = found.new, found.state, 0
+    resumed_at = 0 if state is None else state.rows
+    if state is None:
+        source.begin()
+        plan = plan_rebuild(
+            store[name], source, spec=spec, capacity=capacity, target_error=target_error
+        )
+        planned(plan.rows)
+        new, state = _begin(store, name, plan.spec, _plain(source.identity()), wanted)
+    elif new is not None:
+        planned(source.count())
+    if new is not None:
+        try:
+            keys = _fill(store, new, source, state, patience, progress)
+            new.switch()
+        except BaseException as error:
+            if isinstance(error, Incomplete) or source.why_not_resumable or not state.rows:
+                _discard(store, new)
+            raise
+    crash_point("rebuild: switched")
+    source.finish(state.rows)
+    if source.lowers_fences:
+        store[name].unfence(*state.fences)
+    forget_state(store, name)
+    now = store[name].state
+    return Rebuilt(
+        name=name,
+        rows=state.rows,
+        keys=keys,
+        resumed_at=resumed_at,
+        seconds=time.monotonic() - started,
+        began_again=found.why_not,
+        still="" if now.is_sound else str(now),
+    )
+
+
+def give_up(store: Store, name: str) -> bool:
+    """Discards a rebuild that was cut off; whether there was one."""
+    state = read_state(store, name)
+    new = None if state is None else resume(store, name, state.chain)
+    if new is not None:
+        new.discard()
+    forget_state(store, name)
+    return new is not None
+
+
+class _Begun(NamedTuple):
+    """A rebuild that was cut off. Without `new` only its last steps are left, without `state` all.
+
+    `why_not`: it cannot go on.
+    """
+
+    new: Rebuild | None = None
+    state: State | None = None
+    why_not: str = ""
+
+
+def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any]) -> _Begun:
+    state = read_state(store, name)
+    if state is None:
+        return _Begun()
+    identity = _plain(source.identity())
+    is_same = (state.source, state.wanted) == (identity, wanted)
+    if is_live(store, name, state.chain):
+        return _Begun(None, state) if is_same else _Begun()
+    new = resume(store, name, state.chain)
+    if new is None:
+        return _Begun(why_not="its chain is gone or damaged")
+    if not is_same and not state.rows:
+        return _Begun()
+    for what, was, asked in (("source", state.source, identity), ("spec", state.wanted, wanted)):
+        if was != asked:
+            raise RebuildError(
+                f"a rebuild of {name!r} was begun with another {what}: {_differences(was, asked)};"
+                " give it up or restart"
+            )
+    raised = set(store[name].fences) - set(state.fences)
+    if source.lowers_fences and raised:
+        return _Begun(why_not="keys that nobody knows were written since")
+    return _Begun(new, state)
+
+
+def _begin(
+    store: Store, name: str, spec: FilterSpec, identity: dict[str, Any], wanted: dict[str, Any]
+) -> tuple[Rebuild, State]:
+    fences = list(store[name].fences)
+    new = begin(store, name, spec)
+    state = State(new.id, identity, wanted, fences, time.time())
+    write_state(store, name, state)
+    crash_point("rebuild: begun")
+    return new, state
+
+
+def _fill(
+    store: Store, new: Rebuild, source: Source, state: State, patience: float, progress: Progress
+) -> int:
+    """Steps 2 to 5, up to the switch; returns how many keys were new to the chain."""
+    source.prepare(patience)
+    keys = 0
+    progress(state.rows)
+    batches = source.batches(state.position)
+    for batch in ahead(batches) if source.reads_ahead else batches:
+        keys += new.add_many(batch.keys)
+        crash_point("rebuild: batch added")
+        state.rows += batch.rows
+        if not source.why_not_resumable:
+            state.position = batch.position
+            write_state(store, new.name, state)
+            crash_point("rebuild: position noted")
+        progress(state.rows)
+    now = _plain(source.identity())
+    if now != state.source:
+        raise Incomplete(f"the source has changed: {_differences(state.source, now)}")
+    source.settle(patience)
+    return keys
+
+
+def _discard(store: Store, new: Rebuild) -> None:
+    new.discard()
+    forget_state(store, new.name)
+
+
+def _plain(identity: dict[str, Any]) -> dict[str, Any]:
+    """As it comes back from a note."""
+    found: dict[str, Any] = json.loads(json.dumps(identity))
+    return found
+
+
+def _differences(was: dict[str, Any], now: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} is {now.get(name)!r}, was {was.get(name)!r}"
+        for name in sorted({*was, *now})
+        if was.get(name) != now.get(name)
+    )

@@ -1,0 +1,83 @@
+"""A source: whatever can give all keys of a filter again, from the beginning or from a position.
+
+In: nothing, or the position after a batch. Out: batches of keys, each with the position after it.
+
+Invariants
+  1. `batches` ends only when everything was given: what ends early, or was counted differently by
+     the source itself, raises Incomplete. A rebuild believes nothing else.
+  2. A key that the source has had since before the first batch, and that no writer has added to
+     the filter since, is given by some batch, also when the batches of several attempts are put
+     together, each from the position that the one before had reached.
+  3. Identities and positions are JSON: they are kept in the store's notes.
+
+Sources of files are in files.py and text.py; those of databases and guards in bloomstore.sql.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+from typing import Any, NamedTuple
+
+from bloomstore.errors import BloomStoreError
+from bloomstore.keys import Key
+
+# Two parts of what one commit takes: so few commits that they do not decide the speed, and a few
+# tens of MB of Python objects at most.
+BATCH_ROWS = 131_072
+
+Position = Any  # JSON
+
+
+class SourceError(BloomStoreError):
+    """A source cannot be read, or is not what was asked for."""
+
+
+class Incomplete(SourceError):
+    """What was read is not all there is, or not of one state: nothing may be built from it."""
+
+
+class Batch(NamedTuple):
+    """Some keys, how many rows they came from, and the position after them."""
+
+    keys: abc.Iterable[Key]
+    rows: int
+    position: Position
+
+
+class Source:
+    """What a rebuild asks of its source. Sources that nobody writes to need only the first four."""
+
+    # Why a rebuild that was cut off must begin again; "" if it can go on at a position.
+    why_not_resumable: str = ""
+    # Whether batches may be read in a thread while those before are added.
+    reads_ahead: bool = True
+    # Whether the fences of the filter stand for rows that this source has, see Filter.fence.
+    lowers_fences: bool = False
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this source, in its present state if it must not change, from others."""
+        raise NotImplementedError
+
+    def count(self) -> int | None:
+        """How many rows there are, or a few more; None if that is not known."""
+        raise NotImplementedError
+
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
+        """All keys after this position. Raises SourceError."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """For people: where the keys come from."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """A rebuild is about to begin anew, not to go on."""
+
+    def prepare(self, patience: float) -> None:
+        """Waits until every writer that did not know of the coming chain has ended."""
+
+    def settle(self, patience: float) -> None:
+        """Waits until nobody can see rows any more that were gone when the batches were read."""
+
+    def finish(self, rows: int) -> None:
+        """Writes down what the filter was built from. The switch has been made."""

@@ -1,0 +1,53 @@
+"""How far a rebuild has come, as JSON in the store's notes under "rebuild/<filter>".
+
+    chain      id of the coming chain (store/rebuild.py); of another one: the state is void
+    source     identity of the source; another one is refused
+    wanted     what was asked for (spec, capacity, target error); anything else is refused
+    fences     tokens of the fences that stood when the rebuild began; only these may be lowered
+    position   after the last batch whose keys are durable, null before the first
+    rows       read up to there
+    began_at   seconds since 1970
+
+Written after each batch, once its keys are durable: what is before the position is in the chain.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bloomstore import Store
+from bloomstore.rebuild.source import Position
+
+
+@dataclass(slots=True)
+class State:
+    """How far the rebuild of one filter has come."""
+
+    chain: str
+    source: dict[str, Any]
+    wanted: dict[str, Any]
+    fences: list[str]
+    began_at: float
+    position: Position | None = None
+    rows: int = 0
+
+
+def read_state(store: Store, name: str) -> State | None:
+    """The rebuild that was begun and has not ended; None if there is none."""
+    found = store.notes.get(f"rebuild/{name}")
+    if found is None:
+        return None
+    fields = json.loads(found)
+    return State(**{name: fields[name] for name in State.__slots__ if name in fields})
+
+
+def write_state(store: Store, name: str, state: State) -> None:
+    """Durable when it returns."""
+    store.notes[f"rebuild/{name}"] = json.dumps(asdict(state)).encode()
+
+
+def forget_state(store: Store, name: str) -> None:
+    """The rebuild is over."""
+    store.notes.pop(f"rebuild/{name}", None)

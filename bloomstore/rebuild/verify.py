@@ -1,0 +1,101 @@
+"""Asks a filter for every key of its source, and for keys that nobody has.
+
+In: a filter and a source, out: how many keys it misses (must be none) with the first of them, and
+the share of random keys that it reports: its error as it is.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import random
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bloomstore import Store
+from bloomstore.errors import BloomStoreError
+from bloomstore.keys import Key
+from bloomstore.rebuild.ahead import ahead
+from bloomstore.rebuild.source import Source
+
+PROBES = 100_000
+NAMED = 10  # missing keys that are shown
+
+
+class NotVerifiable(BloomStoreError):
+    """A filter that answers "maybe" to everything cannot be verified."""
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a source says of a filter."""
+
+    name: str
+    rows: int = 0
+    missing: int = 0
+    first_missing: list[Any] = field(default_factory=list)
+    probes: int = 0
+    reported: int = 0
+
+    @property
+    def observed_error(self) -> float:
+        """Share of absent keys that the filter reports."""
+        return self.reported / self.probes if self.probes else 0.0
+
+
+def verify(
+    store: Store,
+    name: str,
+    source: Source,
+    *,
+    probes: int = PROBES,
+    progress: abc.Callable[[int], object] = lambda _: None,
+) -> Verified:
+    """Reads the source once. Changes nothing; writers may go on."""
+    asked = store[name]
+    if not asked.state.is_sound:
+        raise NotVerifiable(f"filter {name!r} answers maybe to everything: {asked.state}")
+    result = Verified(name)
+    sample: Any = ""
+    batches = source.batches(None)
+    for batch in ahead(batches) if source.reads_ahead else batches:
+        keys: Any = batch.keys
+        lost = np.flatnonzero(~asked.may_contain_many(keys))
+        if len(keys):
+            sample = _plain(keys[0])
+        result.missing += len(lost)
+        room = NAMED - len(result.first_missing)
+        result.first_missing += [_plain(keys[int(place)]) for place in lost[:room]]
+        result.rows += batch.rows
+        progress(result.rows)
+    absent = [absent_key(sample) for _ in range(probes)]
+    result.probes = probes
+    result.reported = int(np.count_nonzero(asked.may_contain_many(absent)))
+    if not asked.state.is_sound:  # from one batch to the next
+        raise NotVerifiable(f"filter {name!r} came to answer maybe meanwhile: {asked.state}")
+    return result
+
+
+def absent_key(like: Any) -> Key:
+    """A random key of the same type that nobody has, as far as chance can be trusted.
+
+    Types with few values (dates, bools) get a text: the bits of a key do not tell its type.
+    """
+    if isinstance(like, tuple):
+        return tuple(absent_key(part) for part in like)
+    if isinstance(like, bool):
+        return uuid.uuid4().hex
+    if isinstance(like, int):
+        return random.getrandbits(63)
+    if isinstance(like, uuid.UUID):
+        return uuid.uuid4()
+    if isinstance(like, bytes):
+        return uuid.uuid4().bytes
+    return uuid.uuid4().hex
+
+
+def _plain(key: Any) -> Any:
+    """A key as a Python object: Arrow has scalars of its own."""
+    return key.as_py() if hasattr(key, "as_py") else key

@@ -1,0 +1,212 @@
+"""A guard as the source of its own filter: the rows of its table, as canonical keys.
+
+Unlike a plain table it knows which form its keys have and refuses another one, it waits for
+statements in flight, and it writes the note that makes the guard valid. Fences that stood when the
+rebuild began are behind what it reads, so they are lowered at the end.
+
+A filter that was built for another form, database or store is replaced by an empty one first, which
+is fenced until the rebuild has ended; any other goes on answering meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import Engine
+
+from bloomstore import Store
+from bloomstore.errors import FilterExists, FilterNotFound
+from bloomstore.keys import Key
+from bloomstore.rebuild.source import SourceError
+from bloomstore.sql import feed, form
+from bloomstore.sql.active import NOT_BUILT
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.databases.facts import StillOpen
+from bloomstore.sql.flight import Flight
+from bloomstore.sql.guard import Declared, Guard, declared_in
+from bloomstore.sql.incarnation import ensure_incarnation
+from bloomstore.sql.live import Live, read_live
+from bloomstore.sql.note import Note
+from bloomstore.sql.registry import Unreadable, read_registry
+from bloomstore.sql.scan import Row, TableSource, reflect
+
+
+class GuardSource(TableSource):
+    """The table of one guard."""
+
+    lowers_fences = True
+
+    def __init__(self, store: Store, engine: Engine, declared: Declared) -> None:
+        super().__init__(engine, declared.table, [column.key for column in declared.columns])
+        self._store = store
+        self._declared = declared
+        self._live = self._read()
+        self._canon = form.joined(form.canons_of(declared, self._live))
+
+    @property
+    def name(self) -> str:
+        """Of the guard and its filter."""
+        return self._declared.name
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What the keys depend on."""
+        return form.form_of(self._declared, self._live)
+
+    def identity(self) -> dict[str, Any]:
+        """The database, the table, and the form of the keys as it is now."""
+        self._live = self._read()
+        return super().identity() | {"form": self.form, "epoch": self._live.epoch}
+
+    def _read(self) -> Live:
+        """The live table; a doubt ends everything."""
+        with self._errors(), self.engine.connect() as connection:
+            raw = connection.connection.dbapi_connection
+            (live,) = read_live(raw, self.engine.dialect, [self._declared])
+        if doubt := form.doubt_of(self._declared, live):
+            raise SourceError(f"guard {self.name} cannot be rebuilt: {doubt}")
+        return live
+
+    def begin(self) -> None:
+        """Makes sure that there is a filter of this form, and that writers know the form."""
+        with self._errors():
+            ensure_incarnation(self.engine)
+        self._live = self._read()
+        note, fresh = self._note(), self._fresh_note()
+        is_another = note.form and (
+            (note.table, note.schema, note.columns) != (fresh.table, fresh.schema, fresh.columns)
+            or note.form != self.form
+            or note.database != self._live.identity
+            or note.store != self._store.incarnation
+        )
+        if is_another:
+            spec, durability = self._store[self.name].spec, self._store[self.name].durability
+            with contextlib.suppress(FilterNotFound):
+                self._store.drop(self.name)
+            note = fresh
+            self._write(note)
+            with contextlib.suppress(FilterExists):  # another process has missed it already
+                self._store.create(self.name, spec, durability=durability, fence=NOT_BUILT)
+        note.building = self.form
+        if self._declared.guard.feed == "outbox":
+            # Keys that come from now on are read from the outbox. What was committed before is
+            # seen by the scan, and whoever could see older rows is waited for before the switch.
+            with self._errors(), self.engine.connect() as connection:
+                note.feed_building = feed.begin(connection)
+            self._seal()
+        self._write(note)
+
+    def prepare(self, patience: float) -> None:
+        """Statements under AUTOCOMMIT land, then transactions end."""
+        try:
+            Flight(self._store.path).wait(patience)
+        except StillOpen as error:
+            raise SourceError(f"guard {self.name}: {error} after {patience:g} s") from None
+        super().prepare(patience)
+
+    def settle(self, patience: float) -> None:
+        """As for a table; a guard with an outbox may have read what is not on the server's disk."""
+        super().settle(patience)
+        if self._declared.guard.feed == "outbox":
+            self._seal()
+
+    def _seal(self) -> None:
+        with self._errors():
+            feed.seal(self.engine, self.name)
+
+    def finish(self, rows: int) -> None:
+        """The note says what the filter holds from now on."""
+        note = self._fresh_note()
+        note.form, note.database, note.store = (
+            self.form,
+            self._live.identity,
+            self._store.incarnation,
+        )
+        note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
+        self._write(note)
+
+    def _keys(self, part: list[Row]) -> list[Key]:
+        values: list[Any] = super()._keys(part)
+        own = self._canon.stored or self._canon.own
+        if own is not None and set(map(type, values)) <= {own}:
+            return values
+        of = self._canon.of
+        keys = []
+        for value in values:
+            try:
+                keys.append(of(value))
+            except Unclear as why:
+                raise SourceError(
+                    f"guard {self.name}: the stored value {value!r} has no key: {why}"
+                ) from None
+        return keys
+
+    def _note(self) -> Note:
+        found = self._store.notes.get(f"guard/{self.name}")
+        return self._fresh_note() if found is None else Note.unpack(found)
+
+    def _fresh_note(self) -> Note:
+        table = self._declared.table
+        return Note(table.name, table.schema, [column.name for column in self._declared.columns])
+
+    def _write(self, note: Note) -> None:
+        self._store.notes[f"guard/{self.name}"] = note.pack()
+
+
+def guard_source(
+    store: Store, engine: Engine, name: str, metadata: MetaData | None = None
+) -> GuardSource:
+    """The source of a guard by its name: as the models declare it, else as its note remembers it.
+
+    Without the models the types are those of the database. Where they lead to another form than
+    the one that the filter was built with, the models are needed.
+    """
+    if metadata is not None:
+        for declared in declared_in(metadata):
+            if declared.name == name:
+                return GuardSource(store, engine, declared)
+        names = ", ".join(sorted(each.name for each in declared_in(metadata)))
+        raise SourceError(f"the models declare no guard {name!r}, only {names or 'none'}")
+    return _remembered(store, engine, name)
+
+
+def is_guard(store: Store, name: str) -> bool:
+    """Whether a guard of this name was declared with this store."""
+    return f"guard/{name}" in store.notes
+
+
+def _has_outbox(engine: Engine, name: str) -> bool:
+    with engine.connect() as connection:
+        try:
+            entry = read_registry(connection.connection.dbapi_connection).get(name)
+        except Unreadable as error:
+            raise SourceError(f"guard {name}: {error}") from None
+    return entry is not None and entry.outbox is not None
+
+
+def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
+    found = store.notes.get(f"guard/{name}")
+    if found is None:
+        raise SourceError(
+            f"no guard {name!r} was ever built with this store: name a table, or the models"
+        )
+    note = Note.unpack(found)
+    table = reflect(engine, note.table, note.schema)
+    missing = [column for column in note.columns if column not in table.columns]
+    if missing:
+        raise SourceError(f"guard {name}: {table.fullname} has no column {missing[0]!r} any more")
+    columns = tuple(table.columns[column] for column in note.columns)
+    guard = Guard(name=name, feed="outbox" if note.feed or _has_outbox(engine, name) else "capture")
+    source = GuardSource(store, engine, Declared(guard, table, columns))
+    facts = [source._live.table.columns[column.name.lower()] for column in columns]
+    remembered = note.form or note.building
+    may_be_uuids = not remembered and any(map(form.is_text, facts))
+    if may_be_uuids or (remembered and remembered["canon"] != source.form["canon"]):
+        was = remembered.get("canon", "nothing yet")
+        raise SourceError(
+            f"guard {name}: its keys are {was}, those of the table's own types are"
+            f" {source.form['canon']}: the models must say what is declared"
+        )
+    return source

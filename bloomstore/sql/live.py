@@ -1,0 +1,52 @@
+"""What the live database says of itself and of guarded tables, read on a new connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.engine import Dialect
+
+from bloomstore.sql.databases import BY_DIALECT, TableFacts
+from bloomstore.sql.guard import Declared
+from bloomstore.sql.incarnation import read_identity
+from bloomstore.sql.registry import Unreadable, read_registry
+
+
+@dataclass(slots=True)
+class Live:
+    """One table, as far as one of its guards is concerned."""
+
+    dialect: Dialect
+    identity: dict[str, str]
+    table: TableFacts
+    inexact: str = ""
+    epoch: int = 0
+    outbox: str | None = None
+
+
+def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Live]:
+    """For each guard what a raw connection of the driver shows; ends its transaction."""
+    database = BY_DIALECT[dialect.name]
+    identity = read_identity(database, raw)
+    registry, unreadable = {}, ""
+    try:
+        registry = read_registry(raw)
+    except Unreadable as error:
+        unreadable = str(error)
+    cursor = raw.cursor()
+    try:
+        inexact = unreadable or database.is_exact(cursor)
+        places = {(guard.table.schema, guard.table.name) for guard in guards}
+        tables = {place: database.read_table(cursor, *place) for place in places}
+    finally:
+        cursor.close()
+        raw.rollback()
+    found = []
+    for guard in guards:
+        entry = registry.get(guard.name)
+        known = (0, None) if entry is None else (entry.epoch, entry.outbox)
+        table = tables[guard.table.schema, guard.table.name]
+        found.append(Live(dialect, identity, table, inexact, *known))
+    return found

@@ -1,0 +1,293 @@
+"""Tables and SELECTs as sources of keys, read raw from one snapshot of the database.
+
+Columns are read in their own order, by an index that begins with them; a position is the value that
+was read last, and a rebuild that was cut off goes on with it in a snapshot of its own. That loses
+no key: a row that was there all the time has its place in that order whatever else of it changes,
+and a row that got its value later was written by a writer that adds to the coming chain. (In the
+order of the primary key this would not hold: an update of that key alone can move a row from what
+is not read yet to what is, and no writer has a reason to add its guarded value again.)
+
+Values are what the driver reads, without the result processing of any type. Rows with a NULL have
+no key. SQLAlchemy's own rows would take two thirds of the time, so batches are fetched from the
+driver's cursor.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Uuid,
+    and_,
+    bindparam,
+    create_engine,
+    func,
+    inspect,
+    or_,
+    select,
+    text,
+    type_coerce,
+)
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
+from sqlalchemy.pool import SingletonThreadPool
+from sqlalchemy.sql import Executable
+from sqlalchemy.types import NullType
+
+from bloomstore.keys import Key
+from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, Source, SourceError
+from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases.facts import StillOpen
+from bloomstore.sql.incarnation import read_identity
+
+Row = tuple[Any, ...]
+
+
+class DatabaseSource(Source):
+    """What tables and SELECTs have in common: one database, snapshots, waiting."""
+
+    def __init__(self, engine: Engine) -> None:
+        if engine.dialect.name not in BY_DIALECT:
+            raise SourceError(
+                f"no rebuild knows how to wait for writers of {engine.dialect.name}:"
+                f" {', '.join(BY_DIALECT)}"
+            )
+        self.engine = engine
+        self._database = BY_DIALECT[engine.dialect.name]
+        # Each thread would have a database of its own in memory.
+        self.reads_ahead = not isinstance(engine.pool, SingletonThreadPool)
+
+    def identity(self) -> dict[str, Any]:
+        """Which database, and which life of it."""
+        with self._errors(), self.engine.connect() as connection:
+            found = read_identity(self._database, connection.connection.dbapi_connection)
+        return {"database": self._shown, **found}
+
+    @property
+    def _shown(self) -> str:
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def prepare(self, patience: float) -> None:
+        """A transaction that is open now may have added its keys before there was a new chain."""
+        self._wait(self._database.wait_for_writers, patience)
+
+    def settle(self, patience: float) -> None:
+        """An older snapshot still sees rows that were deleted before this one was taken."""
+        self._wait(self._database.wait_for_readers, patience)
+
+    def _wait(self, wait: abc.Callable[[Connection, float], None], patience: float) -> None:
+        try:
+            with self._errors(), self._autocommit() as connection:
+                wait(connection, patience)
+        except StillOpen as error:
+            raise SourceError(
+                f"what was open in {self._shown} has not ended after {patience:g} s: {error}"
+            ) from None
+
+    def _autocommit(self) -> Connection:
+        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+
+    @contextmanager
+    def _snapshot(self) -> abc.Iterator[Connection]:
+        level = "SERIALIZABLE" if self.engine.dialect.name == "sqlite" else "REPEATABLE READ"
+        with self._errors():
+            connection = self.engine.connect().execution_options(isolation_level=level)
+            with connection:
+                self._database.begin_snapshot(connection)
+                yield connection
+
+    @contextmanager
+    def _errors(self) -> abc.Iterator[None]:
+        """Errors of the database, and of the driver itself, as an error of ours."""
+        try:
+            yield
+        except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
+            raise SourceError(f"{self._shown}: {str(error).splitlines()[0]}") from error
+
+    def _parts(self, connection: Connection, statement: Executable) -> abc.Iterator[list[Row]]:
+        """All rows as the driver has them, from a cursor on the server where there is one."""
+        result = connection.execution_options(stream_results=True).execute(statement)
+        cursor: Any = result.cursor
+        try:
+            # SQLAlchemy has fetched one row already; were it another number, the count would tell.
+            part = [tuple(row) for row in result.fetchmany(1)]
+            if part:
+                part += cursor.fetchmany(BATCH_ROWS)
+            while part:
+                yield part
+                part = cursor.fetchmany(BATCH_ROWS)
+        finally:
+            result.close()
+
+    def _counted(self, parts: abc.Iterable[list[Row]], count: int) -> abc.Iterator[list[Row]]:
+        rows = 0
+        for part in parts:
+            rows += len(part)
+            yield part
+        if rows != count:
+            raise Incomplete(f"{self.describe()}: read {rows} rows of {count}")
+
+
+class SelectSource(DatabaseSource):
+    """The rows of a SELECT; several columns make tuples."""
+
+    why_not_resumable = "a SELECT has no position to go on from"
+
+    def __init__(self, engine: Engine, statement: str) -> None:
+        super().__init__(engine)
+        self._statement = statement.strip().removesuffix(";")
+
+    def identity(self) -> dict[str, Any]:
+        """The database and the statement."""
+        return super().identity() | {"select": self._statement}
+
+    def describe(self) -> str:
+        """The statement."""
+        return f"{self._shown}: {self._statement}"
+
+    def count(self) -> int:
+        """By the database."""
+        with self._snapshot() as connection:
+            return self._count(connection)
+
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
+        """All rows; those with a NULL have no key."""
+        with self._snapshot() as connection:
+            count = self._count(connection)
+            parts = self._parts(connection, text(self._statement.replace(":", "\\:")))
+            for part in self._counted(parts, count):
+                keys = [row[0] if len(row) == 1 else tuple(row) for row in part if None not in row]
+                yield Batch(keys, len(part), None)
+
+    def _count(self, connection: Connection) -> int:
+        counting = f"SELECT count(*) FROM ({self._statement}) AS bloomstore_rows"  # noqa: S608
+        return int(connection.execute(text(counting.replace(":", "\\:"))).scalar_one())
+
+
+class TableSource(DatabaseSource):
+    """Columns of a table; several make tuples."""
+
+    def __init__(self, engine: Engine, table: Table, columns: abc.Sequence[str]) -> None:
+        super().__init__(engine)
+        missing = [name for name in columns if name not in table.columns]
+        if missing or not columns:
+            raise SourceError(
+                f"{table.fullname} has no column {missing[0]!r}, it has"
+                f" {', '.join(table.columns.keys())}"
+                if missing
+                else f"{table.fullname}: name the column of the keys"
+            )
+        self._table = table
+        self._columns = [table.columns[name] for name in columns]
+        self._raw = [type_coerce(column, NullType()) for column in self._columns]
+        self._present: list[ColumnElement[bool]] = [each.is_not(None) for each in self._columns]
+        self.why_not_resumable = self._why_not_resumable()
+
+    def identity(self) -> dict[str, Any]:
+        """The database, the columns and how they are ordered."""
+        version = self.engine.dialect.server_version_info or ()
+        return super().identity() | {
+            "table": self._table.fullname,
+            "columns": [column.name for column in self._columns],
+            "types": [
+                f"{column.type!r} {getattr(column.type, 'collation', None) or ''}".strip()
+                for column in self._columns
+            ],
+            "server": ".".join(map(str, version)),
+        }
+
+    def describe(self) -> str:
+        """Database, table and columns."""
+        names = ", ".join(column.name for column in self._columns)
+        return f"{self._shown}: {self._table.fullname} ({names})"
+
+    def count(self) -> int:
+        """By the database."""
+        with self._snapshot() as connection:
+            return self._count(connection, self._present)
+
+    def batches(self, position: Position | None) -> abc.Generator[Batch]:
+        """All rows from this value on; rows with the same value come again."""
+        wanted = list(self._present)
+        if position is not None:
+            wanted.append(_from(self._raw, position))
+        statement = select(*self._raw).where(*wanted)
+        if not self.why_not_resumable:
+            statement = statement.order_by(*self._raw)
+        with self._snapshot() as connection:
+            count = self._count(connection, wanted)
+            for part in self._counted(self._parts(connection, statement), count):
+                position = _position(part[-1]) or position
+                yield Batch(self._keys(part), len(part), position)
+
+    def _keys(self, part: list[Row]) -> list[Key]:
+        if len(self._columns) > 1:
+            return list(map(tuple, part))
+        return [value for (value,) in part]
+
+    def _count(self, connection: Connection, wanted: list[ColumnElement[bool]]) -> int:
+        counting = select(func.count()).select_from(self._table).where(*wanted)
+        return int(connection.execute(counting).scalar_one())
+
+    def _why_not_resumable(self) -> str:
+        for column in self._columns:
+            if not isinstance(column.type, Integer | String | Uuid):
+                return f"no position is kept in a column of type {column.type!r}"
+        names = [column.name for column in self._columns]
+        with self._errors():
+            about = inspect(self.engine)
+            where = (self._table.name, self._table.schema)
+            orders: list[abc.Sequence[str | None]] = [
+                about.get_pk_constraint(*where)["constrained_columns"]
+            ]
+            orders += [index["column_names"] for index in about.get_indexes(*where)]
+            orders += [unique["column_names"] for unique in about.get_unique_constraints(*where)]
+        if names not in [order[: len(names)] for order in orders]:
+            return f"no index of {self._table.fullname} begins with {', '.join(names)}"
+        return ""
+
+
+def connect(url: str) -> Engine:
+    """An engine for this URL. Raises SourceError."""
+    try:
+        return create_engine(url)
+    except (SQLAlchemyError, ImportError, ValueError) as error:
+        raise SourceError(f"{url.partition('://')[0]}://...: {error}") from None
+
+
+def reflect(engine: Engine, name: str, schema: str | None = None) -> Table:
+    """A table as it is in the database; `schema.table` is understood. Raises SourceError."""
+    if schema is None and "." in name:
+        schema, _, name = name.rpartition(".")
+    try:
+        return Table(name, MetaData(), schema=schema, autoload_with=engine, resolve_fks=False)
+    except NoSuchTableError:
+        raise SourceError(
+            f"{engine.url.render_as_string(hide_password=True)}: no table {name!r}"
+        ) from None
+    except SQLAlchemyError as error:
+        shown = engine.url.render_as_string(hide_password=True)
+        raise SourceError(f"{shown}: {str(error).splitlines()[0]}") from error
+
+
+def _position(row: Row) -> list[int | str] | None:
+    """The values of a row as JSON; None if one has no such form."""
+    found = [str(value) if isinstance(value, UUID) else value for value in row]
+    return found if all(type(value) in (int, str) for value in found) else None
+
+
+def _from(columns: abc.Sequence[ColumnElement[Any]], values: list[Any]) -> ColumnElement[bool]:
+    """Columns >= values, as rows are compared, spelled out: (a, b) >= (1, 2)."""
+    column, bound = columns[0], bindparam(None, values[0], NullType(), unique=True)
+    if len(columns) == 1:
+        return column >= bound
+    rest = _from(columns[1:], values[1:])
+    return and_(column >= bound, or_(column > bound, rest))

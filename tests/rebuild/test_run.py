@@ -1,0 +1,220 @@
+"""A rebuild replaces a filter by one well-sized stage, or changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rebuild.sources import Listed, make_file, make_source
+
+import bloomstore
+from bloomstore import Dynamic, Fixed, Scalable
+from bloomstore.errors import SpecError, StoreFailed
+from bloomstore.rebuild import Incomplete, RebuildError, SourceError, give_up, rebuild
+from bloomstore.rebuild.state import read_state
+from bloomstore.store.rebuild import Rebuild
+
+KEYS = [f"key {number}" for number in range(2000)]
+
+
+@pytest.fixture
+def grown(store: bloomstore.Store) -> bloomstore.Filter:
+    """A filter of several stages, half of whose keys the source does not have any more."""
+    made = store.create("seen", Scalable(target_error=1e-3, initial_capacity=100))
+    made.add_many(KEYS)
+    made.add_many(f"deleted {number}" for number in range(2000))
+    return made
+
+
+class Stop(Exception):
+    """Something that has nothing to do with the source."""
+
+
+def answers(filter_: bloomstore.Filter) -> list[bool]:
+    asked = [*KEYS, *(f"deleted {number}" for number in range(2000))]
+    return filter_.may_contain_many(asked).tolist()
+
+
+def test_one_stage_for_the_keys_of_the_source(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    seen: list[int] = []
+    done = rebuild(store, "seen", Listed(KEYS), progress=seen.append)
+    assert (done.rows, done.resumed_at, done.still) == (2000, 0, "")
+    assert grown.may_contain_many(KEYS).all()
+    assert np.count_nonzero(answers(grown)[2000:]) < 20
+    assert len(grown.stats().stages) == 1
+    assert grown.spec == Scalable(target_error=1e-3, initial_capacity=2200, layout="sliced")
+    assert seen == list(range(0, 2001, 100))
+    assert dict(store.notes) == {}
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        (Fixed(capacity=10, target_error=0.01), Fixed(capacity=50, target_error=0.1)),
+        (Dynamic(capacity=10, target_error=0.01), Dynamic(capacity=50, target_error=0.1)),
+        (Scalable(target_error=0.01), Scalable(target_error=0.1, initial_capacity=50)),
+    ],
+)
+def test_capacity_and_error_may_be_chosen(
+    store: bloomstore.Store, family: Any, expected: Any
+) -> None:
+    made = store.create("seen", family)
+    rebuild(store, "seen", Listed(KEYS[:30]), capacity=50, target_error=0.1)
+    assert replace(made.spec, layout=None) == expected
+    with pytest.raises(SpecError, match="either"):
+        rebuild(store, "seen", Listed(KEYS), spec=expected, capacity=3)
+
+
+def test_keys_added_meanwhile_are_in_the_new_filter(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    rebuild(store, "seen", Listed(KEYS), progress=lambda rows: grown.add(f"during {rows}"))
+    assert grown.may_contain_many([f"during {rows}" for rows in range(0, 2001, 100)]).all()
+
+
+@pytest.mark.parametrize("error", [Incomplete("half of it"), SourceError("gone"), Stop()])
+def test_a_source_that_ends_early_switches_nothing(
+    store: bloomstore.Store, grown: bloomstore.Filter, error: Exception
+) -> None:
+    before = answers(grown)
+    with pytest.raises(type(error)):
+        rebuild(store, "seen", Listed(KEYS, ends_at=700, error=error))
+    assert answers(grown) == before
+    state = read_state(store, "seen")
+    if isinstance(error, Incomplete):  # nothing may be built from it
+        assert state is None
+    else:
+        assert state is not None
+        assert (state.position, state.rows) == (700, 700)
+
+
+def test_a_source_that_changed_meanwhile_switches_nothing(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    before, source = answers(grown), Listed(KEYS)
+
+    def change(rows: int) -> None:
+        source.state = rows
+
+    with pytest.raises(Incomplete, match="the source has changed: state is 2000, was 0"):
+        rebuild(store, "seen", source, progress=change)
+    assert answers(grown) == before
+    assert read_state(store, "seen") is None
+
+
+def test_a_key_that_the_new_chain_lost_is_noticed(
+    store: bloomstore.Store, grown: bloomstore.Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(grown)
+    monkeypatch.setattr("bloomstore.store.writer.add_to_chain", lambda *_: 0)
+    with pytest.raises(StoreFailed, match="lost a key"):
+        rebuild(store, "seen", Listed(KEYS))
+    monkeypatch.undo()
+    assert answers(grown) == before
+
+
+def test_a_damaged_block_of_the_new_chain_is_not_switched_to(
+    store: bloomstore.Store, grown: bloomstore.Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, real = answers(grown), Rebuild._prove
+
+    def damaged(self: Rebuild, core: Any) -> None:
+        with core.catalog.write() as change:
+            stage = change.stage_rows(self._number, self._chain)[0]
+            sums = change.checksums(stage.number, stage.header(core.store_id).blocks)
+            change.put_checksums(stage.number, sums ^ np.uint32(1))
+        real(self, core)
+
+    monkeypatch.setattr("bloomstore.store.checkpoint.every_filter", lambda core: None)
+    monkeypatch.setattr(Rebuild, "_prove", damaged)
+    with pytest.raises(StoreFailed, match="stage 0 does not fit its checksums"):
+        rebuild(store, "seen", Listed(KEYS))
+    monkeypatch.undo()
+    assert answers(grown) == before
+    assert give_up(store, "seen")
+
+
+def test_what_was_cut_off_goes_on_and_keys_between_are_kept(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    with pytest.raises(Stop):
+        rebuild(store, "seen", Listed(KEYS, ends_at=700, error=Stop()))
+    grown.add("between the attempts")
+    read: list[int] = []
+    done = rebuild(store, "seen", Listed(KEYS), progress=read.append)
+    assert (done.rows, done.resumed_at, read[0]) == (2000, 700, 700)
+    assert grown.may_contain_many([*KEYS, "between the attempts"]).all()
+    assert np.count_nonzero(answers(grown)[2000:]) < 20
+
+
+def test_another_source_or_spec_is_refused_until_it_is_restarted(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    with pytest.raises(Stop):
+        rebuild(store, "seen", Listed(KEYS, ends_at=700, error=Stop()))
+    with pytest.raises(RebuildError, match="another source: keys is 1999, was 2000"):
+        rebuild(store, "seen", Listed(KEYS[1:]))
+    with pytest.raises(RebuildError, match=r"another spec: target_error is 0\.1, was None"):
+        rebuild(store, "seen", Listed(KEYS), target_error=0.1)
+    done = rebuild(store, "seen", Listed(KEYS[1:]), restart=True)
+    assert (done.rows, done.resumed_at) == (1999, 0)
+
+
+def test_giving_up_discards_what_was_cut_off(
+    store: bloomstore.Store, grown: bloomstore.Filter, path: Path
+) -> None:
+    before, files = answers(grown), len(list((path / "segments").iterdir()))
+    with pytest.raises(Stop):
+        rebuild(store, "seen", Listed(KEYS, ends_at=700, error=Stop()))
+    assert give_up(store, "seen")
+    assert not give_up(store, "seen")
+    assert (answers(grown), len(list((path / "segments").iterdir()))) == (before, files)
+
+
+def test_a_dropped_filter_takes_its_rebuild_along(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    with pytest.raises(Stop):
+        rebuild(store, "seen", Listed(KEYS, ends_at=700, error=Stop()))
+    store.drop("seen")
+    again = store.create("seen", Scalable(target_error=1e-3))
+    done = rebuild(store, "seen", Listed(KEYS))
+    assert (done.resumed_at, done.began_again) == (0, "its chain is gone or damaged")
+    assert again.may_contain_many(KEYS).all()
+
+
+def test_a_copy_of_the_store_does_not_go_on_with_a_rebuild(
+    store: bloomstore.Store, grown: bloomstore.Filter, tmp_path: Path
+) -> None:
+    """Writers of the original have added keys since that the copy does not know."""
+    with pytest.raises(Stop):
+        rebuild(store, "seen", Listed(KEYS, ends_at=700, error=Stop()))
+    store.backup(tmp_path / "copy")
+    with bloomstore.open(tmp_path / "copy") as copy:
+        assert rebuild(copy, "seen", Listed(KEYS)).resumed_at == 0
+
+
+def test_fences_of_others_stay(store: bloomstore.Store, grown: bloomstore.Filter) -> None:
+    token = grown.fence("somebody knows why")
+    assert rebuild(store, "seen", Listed(KEYS)).still == "fenced: somebody knows why"
+    grown.unfence(token)
+    assert "nobody" not in grown
+
+
+@pytest.mark.parametrize("durability", ["commit", "process"])
+def test_a_damaged_filter_is_cured(path: Path, tmp_path: Path, durability: Any) -> None:
+    with bloomstore.open(path) as store:
+        store.create("seen", Fixed(capacity=2000, target_error=1e-3), durability=durability)
+        store["seen"].add_many(KEYS)
+    next((path / "segments").iterdir()).unlink()
+    with bloomstore.open(path) as store:
+        assert store["seen"].state.name == "damaged"
+        done = rebuild(store, "seen", make_source(make_file(tmp_path, "txt", KEYS)))
+        assert done.still == ""
+        assert store["seen"].may_contain_many(KEYS).all()
+        assert "nobody" not in store["seen"]
