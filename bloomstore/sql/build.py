@@ -84,6 +84,8 @@ def build_guard(
         database.begin_snapshot(connection)
         base = {} if guard.feed is None else feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)
+    if guard.feed is not None:
+        feed.seal(engine, guard.name)
     if guard.form() != form:
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()

@@ -10,9 +10,15 @@ writer's own transaction (triggers.py). What is in the outbox and not yet in the
 The position of a filter is a transaction id: every key of a committed transaction below it is in
 the filter. A catch-up reads the keys at and above the position together with xmin of the very
 snapshot that it reads with: what is below xmin has ended, so nothing can appear there any more.
+The position moves behind the last transaction below xmin that has keys.
+
+A server that crashes gives ids out again that have not reached its disk: those of asynchronous
+commits, and of transactions that were rolled back. So a position moves only up to an id that is on
+the disk: one whose WAL was flushed, as the same server process says now or at its next catch-up.
 
 Invariants
-  1. A position is moved only after the keys below it are durable in the filter.
+  1. A position is moved only after the keys below it are durable in the filter, and the ids below
+     it on the server's disk.
   2. One catch-up is worth nothing to another transaction: that one may see more. It is worth
      nothing after a write of the own transaction either: triggers may have changed the key.
   3. Under REPEATABLE READ a transaction that is older than the build may see rows that the build
@@ -20,7 +26,8 @@ Invariants
   4. Ids are never compared across databases: the build that a position belongs to is named in the
      guard's note, which is believed for one database only.
 Tried with writers in other processes: xmax for xmin, a catch-up shared by transactions, and the
-greatest id for a position each lose keys within seconds (tests/sql/test_feed_race.py).
+greatest id for a position each lose keys within seconds (tests/sql/test_feed_race.py); positions at
+xmin lose every key after a crash (tests/sql/test_feed_crash.py).
 """
 
 from __future__ import annotations
@@ -35,8 +42,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
-from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy import text, update
+from sqlalchemy.engine import Connection, Dialect, Engine
 
 from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
@@ -50,12 +57,16 @@ if TYPE_CHECKING:
     from bloomstore.sql.active import ActiveGuard
 
 CAUGHT = "bloomstore/caught"  # in connection.info
+MOVING = "bloomstore/moving"  # in connection.info
 LONGEST = 50_000  # keys that one asker reads; the follower reads any number
 NOTED = 1_000  # keys after which the position is written down: a note is a durable commit
 BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it"
 PURGED = "keys were purged from its outbox before they were read"
 INVALID = "a migration has invalidated it"
 NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
+_WAL = "CASE WHEN pg_is_in_recovery() THEN 0 ELSE {}() - CAST('0/0' AS pg_lsn) END"
+_INSERTED = _WAL.format("pg_current_wal_insert_lsn")  # a standby has what is on the primary's disk
+_FLUSHED = _WAL.format("pg_current_wal_flush_lsn")
 XMIN = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
 XMAX = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
 
@@ -76,6 +87,16 @@ class Caught:
 
     transaction: weakref.ref[Any]
     builds: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A position that waits until its ids are on the server's disk, and who has seen it."""
+
+    to: int
+    inserted: int
+    process: int
+    keys: int
 
 
 class Feed:
@@ -120,9 +141,10 @@ class Feed:
     def _read(self, connection: Connection, base: Base) -> str:
         guard = self._guard
         position = self.position(base)
+        keys = ", ".join(f"o.{name}" for name in self.keys)
         query = text(
             f"SELECT {XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
-            f" {', '.join(f'o.{name}' for name in self.keys)}"
+            f" {_INSERTED}, {_FLUSHED}, pg_backend_pid(), o.xid, {keys}"
             f" FROM {REGISTRY.name} g LEFT JOIN {self.outbox(connection.dialect)} o"
             " ON o.xid >= :position"
             f" WHERE g.name = :guard LIMIT {LONGEST + 1}"
@@ -131,7 +153,7 @@ class Feed:
         rows = connection.execute(query, asked).all()
         if not rows:
             return f"it has no row in {REGISTRY.name}"
-        xmin, epoch, floor, level = rows[0][:4]
+        xmin, epoch, floor, level, inserted, flushed, process = rows[0][:7]
         if epoch > base.epoch:
             return self._fence(INVALID)
         if floor is None or position < floor:
@@ -140,11 +162,24 @@ class Feed:
             return "the transaction is older than the build"
         if len(rows) > LONGEST:
             return self._fence(BEHIND)
-        keys = [row[4:] for row in rows if row[4] is not None]
-        if why := self.apply(keys):
+        found = [row[7:] for row in rows if row[7] is not None]
+        if why := self.apply(row[1:] for row in found):
             return why
-        self.advance(base, xmin, len(keys))
+        ended = max((xid for xid, *_ in found if xid < xmin), default=0)
+        move = Move(ended + 1, int(inserted), process, len(found)) if ended else None
+        self._move(connection.info, base, move, int(flushed), process)
         return ""
+
+    def _move(self, info: Any, base: Base, move: Move | None, flushed: int, process: int) -> None:
+        """Moves the position to where this process of the server has seen ids on its disk."""
+        moving: dict[str, Move] = info.setdefault(MOVING, {})
+        before = moving.pop(base.build, None)
+        for each in (before, move):
+            if each is not None and each.process == process:
+                if each.inserted <= flushed:
+                    self.advance(base, each.to, each.keys)
+                else:
+                    moving.setdefault(base.build, each)  # the older one, or it would never come
 
     def _why_stale(self) -> str:
         """Whether the last pass of a follower on this host is young enough."""
@@ -217,11 +252,11 @@ class Feed:
         known += [each for of, each in ((build, xid), self._position) if of == base.build]
         return max(known)
 
-    def advance(self, base: Base, xmin: int, keys: int) -> None:
-        """The keys below xmin are durable in the filter."""
+    def advance(self, base: Base, to: int, keys: int) -> None:
+        """The keys below this id are durable in the filter, and the ids on the server's disk."""
         with self._lock:
             build, xid = self._position
-            self._position = (base.build, max(xmin, xid) if build == base.build else xmin)
+            self._position = (base.build, max(to, xid) if build == base.build else to)
             self._unnoted += keys
             is_due = self._unnoted >= NOTED
         if is_due:
@@ -265,6 +300,18 @@ def begin(connection: Connection) -> dict[str, Any]:
     if connection.dialect.name == "postgresql":
         xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
     return {"build": uuid.uuid4().hex, "xmin": xmin, "xmax": xmax}
+
+
+def seal(engine: Engine, guard: str) -> None:
+    """When it returns, whatever could be seen before is on the server's disk.
+
+    A row whose deletion is lost in a crash is there again: a build must not have missed it.
+    """
+    if engine.dialect.name == "postgresql":
+        own = REGISTRY.c.name == guard
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
+            connection.execute(update(REGISTRY).where(own).values(epoch=REGISTRY.c.epoch))
 
 
 def clock() -> float:

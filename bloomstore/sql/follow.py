@@ -29,7 +29,7 @@ from bloomstore import Store
 from bloomstore.errors import SpecError
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.databases import BY_DIALECT
-from bloomstore.sql.feed import BEHIND, XMIN, Base, Feed, clock
+from bloomstore.sql.feed import BEHIND, XMIN, Base, Feed, clock, seal
 from bloomstore.sql.guard import Declared, Guard
 from bloomstore.sql.incarnation import read_identity
 from bloomstore.sql.live import Live
@@ -133,21 +133,25 @@ class Follower:
             xmin, epoch, floor = connection.execute(text(query), asked).one()
             if epoch > base.epoch or floor is None or position < floor:
                 return Pass(guard.name, doubt="it must be built: keys are gone, or it is invalid")
-            query = f"SELECT {', '.join(feed.keys)} FROM {outbox} WHERE xid >= :position"  # noqa: S608
+            query = f"SELECT xid, {', '.join(feed.keys)} FROM {outbox} WHERE xid >= :position"  # noqa: S608
             rows = connection.execution_options(yield_per=CHUNK).execute(
                 text(query), {"position": position}
             )
-            keys = 0
+            keys = ended = 0
             for part in rows.partitions(CHUNK):
-                if why := feed.apply(part):
+                if why := feed.apply(row[1:] for row in part):
                     return Pass(guard.name, keys, doubt=why)
                 keys += len(part)
-        feed.advance(base, xmin, keys)
-        feed.note_position()
+                ended = max([ended, *(row[0] for row in part if row[0] < xmin)])
+        if ended >= position:
+            seal(self._engine, guard.name)
+            feed.advance(base, ended + 1, keys)
+            feed.note_position()
         feed.followed(began)
         if tokens:
             guard.filter.unfence(*tokens)
-        return Pass(guard.name, keys, self._purge(guard.name, outbox, xmin - self._keep, floor))
+        limit = feed.position(base) - self._keep
+        return Pass(guard.name, keys, self._purge(guard.name, outbox, limit, floor))
 
     def _purge(self, name: str, outbox: str, limit: int, floor: int) -> int:
         """Deletes keys of transactions below a limit, all of which have ended."""

@@ -95,6 +95,7 @@ class GuardSource(TableSource):
             # seen by the scan, and whoever could see older rows is waited for before the switch.
             with self._errors(), self.engine.connect() as connection:
                 note.feed_building = feed.begin(connection)
+            self._seal()
         self._write(note)
 
     def prepare(self, patience: float) -> None:
@@ -104,6 +105,16 @@ class GuardSource(TableSource):
         except StillOpen as error:
             raise SourceError(f"guard {self.name}: {error} after {patience:g} s") from None
         super().prepare(patience)
+
+    def settle(self, patience: float) -> None:
+        """As for a table; a guard with an outbox may have read what is not on the server's disk."""
+        super().settle(patience)
+        if self._declared.guard.feed == "outbox":
+            self._seal()
+
+    def _seal(self) -> None:
+        with self._errors():
+            feed.seal(self.engine, self.name)
 
     def finish(self, rows: int) -> None:
         """The note says what the filter holds from now on."""

@@ -36,6 +36,7 @@ from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
 from bloomstore.sql.build import BuildError, Built, build_guard
 from bloomstore.sql.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.feed import Feed
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.guards import Guards
@@ -217,7 +218,7 @@ class BloomPlugin:
         """
         guard = self._guards.of_columns(column)
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
-        if why := self._why_behind(guard, connection):
+        if guard.feed is not None and (why := self._why_behind(guard.feed, connection)):
             return guard.unknown(why)
         pending = None if connection is None else self._capture.pending(connection)
         return guard.ask(value, pending)
@@ -229,7 +230,7 @@ class BloomPlugin:
         values = list(values)
         guard = self._guards.of_columns(column)
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
-        if self._why_behind(guard, connection):
+        if guard.feed is not None and self._why_behind(guard.feed, connection):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
         ask = guard.may_be_present(values, pending)
@@ -243,13 +244,11 @@ class BloomPlugin:
                 absent.append(value)
         return absent, ask
 
-    def _why_behind(self, guard: ActiveGuard, connection: Connection | None) -> str:
+    def _why_behind(self, feed: Feed, connection: Connection | None) -> str:
         """Why a guard with an outbox cannot answer on this connection; "" if it can."""
-        if guard.feed is None:
-            return ""
         if connection is not None and not self._listens_to(connection):
             return "asked on a connection that the plugin does not listen to"
-        return guard.feed.catch_up(connection)
+        return feed.catch_up(connection)
 
     @contextlib.contextmanager
     def bypass(self, session: Session) -> Iterator[None]:

@@ -20,6 +20,7 @@ _ANYTHING = frozenset("CALL DO EXEC EXECUTE COPY LOAD IMPORT ATTACH".split())
 # What answers and keys rely on, and the words that may change it.
 _SETTINGS = frozenset("SERIALIZABLE UNCOMMITTED SEARCH_PATH SQL_MODE SCHEMA".split())
 _SETS = frozenset("SET BEGIN START ALTER".split())
+_ALTERS = frozenset("ALTER DROP RENAME CREATE".split())
 # After these the transaction goes on, in every database; DDL commits in some.
 _STAYS = frozenset(
     """SELECT INSERT UPDATE DELETE REPLACE MERGE WITH VALUES SAVEPOINT RELEASE PRAGMA SHOW EXPLAIN
@@ -61,7 +62,7 @@ class Text:
         # What outlives the transaction stays with the connection when the pool lends it again.
         self.changes_engine = self.changes_settings and "TRANSACTION" not in words[:2]
         self.may_write = bool(words) and (bool(writes) or not (first in _READS or is_index))
-        self.may_alter = first not in _STAYS | {"COPY", "LOAD"}
+        self.may_alter = first not in _STAYS | {"COPY", "LOAD"} or bool(found & _ALTERS)
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
         self.writes_anything = self.may_write and bool(found & _ANYTHING)
 

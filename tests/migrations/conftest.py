@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,10 @@ class Application:
         (folder / "script.py.mako").write_text((migrate.location() / "script.py.mako").read_text())
         self.config = Config()
         self.config.set_main_option("script_location", str(folder))
-        self.config.set_main_option("path_separator", "newline")
-        self.config.set_main_option(
-            "version_locations", f"{self.versions}\n{migrate.location() / 'versions'}"
-        )
+        for name in ("path_separator", "version_path_separator"):  # before Alembic 1.16
+            self.config.set_main_option(name, "os")
+        own = migrate.location() / "versions"
+        self.config.set_main_option("version_locations", f"{self.versions}{os.pathsep}{own}")
         self.config.attributes.update(engine=engine, metadata=sa.MetaData())
 
     def revise(

@@ -20,7 +20,7 @@ def main(conninfo: str, number: int) -> None:
     with psycopg.connect(conninfo) as connection, connection.cursor() as cursor:
         for turn in count(number * 100_000_000):
             cursor.execute("INSERT INTO parcels (id) VALUES (%s)", (turn,))
-            time.sleep(random.choice((0, 0, 0.001, 0.004)))
+            time.sleep(random.choice((0, 0, 0.001, 0.004, 0.05)))
             connection.commit()
             print(turn, flush=True)
             if not sys.stdin.readline():  # goes on when the answer was compared

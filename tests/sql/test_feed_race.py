@@ -94,13 +94,17 @@ def race(
     return counts["asked"], counts["missed"], counts["absent"]
 
 
+def set_synchronous(engine: sa.Engine, value: str) -> None:
+    """For connections that come: those of the writers."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE postgres SET synchronous_commit = {value}")
+
+
 @pytest.mark.parametrize("synchronous", ["on", "off"])
 def test_no_row_is_missed(plugins, engine, synchronous: str) -> None:
-    with engine.begin() as connection:
-        connection.exec_driver_sql(
-            f"ALTER DATABASE postgres SET synchronous_commit = {synchronous}"
-        )
+    set_synchronous(engine, synchronous)
     asked, missed, absent = race(plugins, engine, until_missed=False, seconds=SECONDS)
+    set_synchronous(engine, "on")
     print(f"synchronous_commit {synchronous}: asked {asked}, missed {missed}, absent {absent}")
     assert missed == 0
     assert asked > 20
