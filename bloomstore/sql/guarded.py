@@ -29,7 +29,7 @@ from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
 from bloomstore.sql.incarnation import ensure_incarnation, read_identity
 from bloomstore.sql.note import Live, Note
-from bloomstore.sql.scan import Row, TableSource, reflect
+from bloomstore.sql.scan import TableSource, reflect
 
 
 class GuardSource(TableSource):
@@ -109,14 +109,13 @@ class GuardSource(TableSource):
         note.rows = rows
         self._write(note)
 
-    def _keys(self, part: list[Row]) -> list[Key]:
-        values: list[Any] = super()._keys(part)
+    def _keys(self, part: list[Any]) -> list[Key]:
         own = self._canon.stored or self._canon.own
-        if own is not None and set(map(type, values)) <= {own}:
-            return values
+        if own is not None and set(map(type, part)) <= {own}:
+            return part
         of = self._canon.of
         keys = []
-        for value in values:
+        for value in part:
             try:
                 keys.append(of(value))
             except Unclear as why:
