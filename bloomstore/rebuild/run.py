@@ -28,7 +28,7 @@ from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.rebuild.ahead import ahead
 from bloomstore.rebuild.plan import plan_rebuild
-from bloomstore.rebuild.source import Incomplete, Position, Source
+from bloomstore.rebuild.source import Incomplete, Position, Source, require_own_source
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
 from bloomstore.spec.families import FilterSpec, spec_to_dict
 from bloomstore.store.gathering import Outgrown
@@ -77,6 +77,7 @@ def rebuild(
     """
     if spec is not None and (capacity is not None or target_error is not None):
         raise SpecError("give either a whole spec, or capacity and target_error")
+    require_own_source(store, name, source)
     started = time.monotonic()
     wanted = {
         "spec": None if spec is None else spec_to_dict(spec),
@@ -101,7 +102,8 @@ def rebuild(
             keys = new.added
             new.switch()
         except BaseException as error:
-            if isinstance(error, Incomplete) or source.why_not_resumable or not state.rows:
+            is_void = isinstance(error, Incomplete) or source.why_not_resumable or not state.rows
+            if is_void and not new.is_switched:
                 _discard(store, new)
             raise
     crash_point("rebuild: switched")
@@ -146,6 +148,8 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
     state = read_state(store, name)
     if state is None:
         return _Begun()
+    if state.position is None:
+        state.rows = 0
     identity = _plain(source.identity())
     is_same = (state.source, state.wanted) == (identity, wanted)
     if is_live(store, name, state.chain):

@@ -22,6 +22,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
+    Enum,
     Integer,
     MetaData,
     String,
@@ -236,7 +237,9 @@ class TableSource(DatabaseSource):
 
     def _why_not_resumable(self) -> str:
         for column in self._columns:
-            if not isinstance(column.type, Integer | String | Uuid):
+            # MySQL orders enums and sets by number and compares them as texts.
+            is_numbered = isinstance(column.type, Enum) or column.type.__visit_name__ == "SET"
+            if is_numbered or not isinstance(column.type, Integer | String | Uuid):
                 return f"no position is kept in a column of type {column.type!r}"
         names = [column.name for column in self._columns]
         with self._errors():
