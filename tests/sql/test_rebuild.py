@@ -179,6 +179,19 @@ def test_the_switch_waits_for_snapshots_that_see_deleted_rows(
     assert filled.probe(User.email, EMAILS[1]) is Answer.ABSENT
 
 
+def test_the_scan_waits_for_transactions_that_may_know_only_the_old_filter(
+    filled: BloomPlugin, engine: sa.Engine, sessions: sessionmaker[GuardedSession]
+) -> None:
+    with sessions() as session:
+        session.add(User(email="open"))
+        session.flush()
+        with pytest.raises(SourceError, match=r"has not ended after 0\.1 s"):
+            filled.rebuild(engine, User.email, patience=0.1)
+        session.commit()
+    assert filled.rebuild(engine, User.email)[0].rows == 251
+    assert filled.probe(User.email, "open") is Answer.MAYBE
+
+
 def test_a_snapshot_older_than_the_scan_is_seen_although_it_only_reads(
     engine: sa.Engine, kind: str
 ) -> None:
