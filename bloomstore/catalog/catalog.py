@@ -40,14 +40,15 @@ from bloomstore.catalog.view import CatalogChange, CatalogView
 from bloomstore.errors import StoreFailed
 
 
-def make_catalog(path: Path, created_at: float) -> None:
-    """Creates an empty catalog, whole or not at all."""
+def make_catalog(path: Path, created_at: float, number: int) -> None:
+    """Creates an empty catalog of the format with this number, whole or not at all."""
     identity = rows.pack_identity(
         Identity(
             store_id=uuid.uuid4().bytes,
             incarnation=uuid.uuid4().hex,
             created_at=created_at,
             lmdb_version=".".join(map(str, lmdb.version())),
+            format=number,
         )
     )
     counters = rows.pack_counters(Counters())

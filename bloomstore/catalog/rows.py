@@ -338,6 +338,7 @@ class Identity:
     incarnation: str
     created_at: float
     lmdb_version: str
+    format: int = 1  # of the catalog, see upgrade.py
 
 
 def pack_identity(identity: Identity) -> bytes:
@@ -348,6 +349,7 @@ def pack_identity(identity: Identity) -> bytes:
             "incarnation": identity.incarnation,
             "created_at": identity.created_at,
             "lmdb": identity.lmdb_version,
+            "format": identity.format,
         }
     )
 
@@ -367,6 +369,7 @@ def unpack_identity(payload: bytes) -> Identity:
         incarnation=plain.get("incarnation", str),
         created_at=plain.get("created_at", float),
         lmdb_version=plain.get("lmdb", str),
+        format=plain.get("format", int, 1),
     )
 
 

@@ -209,6 +209,19 @@ class CatalogChange(CatalogView):
         self._put("store", b"identity", rows.pack_identity(identity))
         return identity.incarnation
 
+    def set_format(self, number: int) -> None:
+        """Says which format the catalog has from now on."""
+        identity = replace(self.identity(), format=number)
+        self._put("store", b"identity", rows.pack_identity(identity))
+
+    def rows(self, table: str) -> list[tuple[bytes, bytes]]:
+        """Keys and payloads of a table, whatever they mean: for upgrades."""
+        return list(self._scan(table))
+
+    def put_row(self, table: str, key: bytes, payload: bytes) -> None:
+        """Inserts or replaces a row, whatever it means: for upgrades."""
+        self._put(table, key, payload)
+
     def raise_next_number(self, least: int) -> None:
         """Makes sure that numbers below `least` are never given out again."""
         counters = self.counters()

@@ -28,9 +28,10 @@ from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.rebuild.ahead import ahead
 from bloomstore.rebuild.plan import plan_rebuild
-from bloomstore.rebuild.source import Incomplete, Source
+from bloomstore.rebuild.source import Incomplete, Position, Source, require_own_source
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
 from bloomstore.spec.families import FilterSpec, spec_to_dict
+from bloomstore.store.gathering import Outgrown
 from bloomstore.store.rebuild import Rebuild, begin, is_live, resume
 
 PATIENCE = 60.0  # seconds to wait for transactions of others
@@ -76,6 +77,7 @@ def rebuild(
     """
     if spec is not None and (capacity is not None or target_error is not None):
         raise SpecError("give either a whole spec, or capacity and target_error")
+    require_own_source(store, name, source)
     started = time.monotonic()
     wanted = {
         "spec": None if spec is None else spec_to_dict(spec),
@@ -96,10 +98,12 @@ def rebuild(
         planned(source.count())
     if new is not None:
         try:
-            keys = _fill(store, new, source, state, patience, progress)
+            _fill(store, new, source, state, patience, progress)
+            keys = new.added
             new.switch()
         except BaseException as error:
-            if isinstance(error, Incomplete) or source.why_not_resumable or not state.rows:
+            is_void = isinstance(error, Incomplete) or source.why_not_resumable or not state.rows
+            if is_void and not new.is_switched:
                 _discard(store, new)
             raise
     crash_point("rebuild: switched")
@@ -144,6 +148,8 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
     state = read_state(store, name)
     if state is None:
         return _Begun()
+    if state.position is None:
+        state.rows = 0
     identity = _plain(source.identity())
     is_same = (state.source, state.wanted) == (identity, wanted)
     if is_live(store, name, state.chain):
@@ -178,26 +184,43 @@ def _begin(
 
 def _fill(
     store: Store, new: Rebuild, source: Source, state: State, patience: float, progress: Progress
-) -> int:
-    """Steps 2 to 5, up to the switch; returns how many keys were new to the chain."""
+) -> None:
+    """Steps 2 to 5, up to the switch."""
     source.prepare(patience)
-    keys = 0
-    progress(state.rows)
-    batches = source.batches(state.position)
-    for batch in ahead(batches) if source.reads_ahead else batches:
-        keys += new.add_many(batch.keys)
-        crash_point("rebuild: batch added")
-        state.rows += batch.rows
-        if not source.why_not_resumable:
-            state.position = batch.position
-            write_state(store, new.name, state)
-            crash_point("rebuild: position noted")
-        progress(state.rows)
+    while True:
+        try:
+            _read(store, new, source, state, progress)
+        except Outgrown:
+            continue  # from the position that was noted last
+        break
     now = _plain(source.identity())
     if now != state.source:
         raise Incomplete(f"the source has changed: {_differences(state.source, now)}")
     source.settle(patience)
-    return keys
+
+
+def _read(store: Store, new: Rebuild, source: Source, state: State, progress: Progress) -> None:
+    """Step 3, from the position of the state to the end of the source."""
+    rows, position = state.rows, state.position
+    progress(rows)
+    batches = source.batches(position)
+    for batch in ahead(batches) if source.reads_ahead else batches:
+        is_durable = new.feed(batch.keys)
+        crash_point("rebuild: batch added")
+        rows += batch.rows
+        position = batch.position
+        if is_durable and not source.why_not_resumable:
+            _note(store, new, state, rows, position)
+        progress(rows)
+    new.keep()
+    _note(store, new, state, rows, None if source.why_not_resumable else position)
+
+
+def _note(store: Store, new: Rebuild, state: State, rows: int, position: Position | None) -> None:
+    if (state.rows, state.position) != (rows, position):
+        state.rows, state.position = rows, position
+        write_state(store, new.name, state)
+        crash_point("rebuild: position noted")
 
 
 def _discard(store: Store, new: Rebuild) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import collections.abc as abc
 from typing import Any, NamedTuple
 
+from bloomstore import Store
 from bloomstore.errors import BloomStoreError
 from bloomstore.keys import Key
 
@@ -81,3 +82,15 @@ class Source:
 
     def finish(self, rows: int) -> None:
         """Writes down what the filter was built from. The switch has been made."""
+
+
+def require_own_source(store: Store, name: str, source: Source) -> None:
+    """Refuses a source of raw keys for the filter of a guard, whose keys have a form of their own.
+
+    Raises SourceError.
+    """
+    if f"guard/{name}" in store.notes and not source.lowers_fences:
+        raise SourceError(
+            f"{name!r} is the filter of a guard, its keys are not those of {source.describe()}:"
+            " name the database alone, and the guard knows its table"
+        )

@@ -18,7 +18,7 @@ from bloomstore import Store
 from bloomstore.errors import BloomStoreError
 from bloomstore.keys import Key
 from bloomstore.rebuild.ahead import ahead
-from bloomstore.rebuild.source import Source
+from bloomstore.rebuild.source import Source, require_own_source
 
 PROBES = 100_000
 NAMED = 10  # missing keys that are shown
@@ -54,6 +54,7 @@ def verify(
     progress: abc.Callable[[int], object] = lambda _: None,
 ) -> Verified:
     """Reads the source once. Changes nothing; writers may go on."""
+    require_own_source(store, name, source)
     asked = store[name]
     if not asked.state.is_sound:
         raise NotVerifiable(f"filter {name!r} answers maybe to everything: {asked.state}")

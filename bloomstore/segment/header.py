@@ -36,6 +36,7 @@ Invariants
 
 from __future__ import annotations
 
+import collections.abc as abc
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,9 +138,19 @@ def unpack_header(raw: bytes, path: Path) -> SegmentHeader:
     if found != expected:
         what = f"header checksum is {found:08x}, expected {expected:08x}"
         raise DamagedFile(path, _CHECKED_BYTES, what)
+    version = int.from_bytes(raw[8:10], "little")
+    if version > VERSION:
+        raise UnsupportedVersion(path, version, VERSION)
+    if version not in READERS:
+        raise DamagedFile(path, 8, f"there never was a version {version}")
+    return READERS[version](raw, path)
+
+
+def _unpack_1(raw: bytes, path: Path) -> SegmentHeader:
+    """Version 1, as drawn above; the checksum fits."""
     (
         _,
-        version,
+        _,
         layout,
         scheme,
         full_by,
@@ -158,8 +169,6 @@ def unpack_header(raw: bytes, path: Path) -> SegmentHeader:
         block_bytes,
         vector_bytes,
     ) = _FIELDS.unpack_from(raw)
-    if version > VERSION:
-        raise UnsupportedVersion(path, version, VERSION)
     if any(raw[_FIELDS.size : _CHECKED_BYTES]):
         raise DamagedFile(path, _FIELDS.size, "reserved bytes are not zero")
     try:
@@ -189,3 +198,7 @@ def unpack_header(raw: bytes, path: Path) -> SegmentHeader:
         seed=seed,
         spec=spec,
     )
+
+
+# How the header of each version is read. Append only: files of every version stay readable.
+READERS: dict[int, abc.Callable[[bytes, Path], SegmentHeader]] = {1: _unpack_1}

@@ -30,7 +30,7 @@ from bloomstore.sql.incarnation import ensure_incarnation, leave_token
 from bloomstore.sql.live import Live, read_live
 from bloomstore.sql.note import Note
 from bloomstore.sql.registry import Unreadable, read_registry
-from bloomstore.sql.scan import Row, TableSource, reflect
+from bloomstore.sql.scan import TableSource, reflect
 
 
 class GuardSource(TableSource):
@@ -129,14 +129,13 @@ class GuardSource(TableSource):
         note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
 
-    def _keys(self, part: list[Row]) -> list[Key]:
-        values: list[Any] = super()._keys(part)
+    def _keys(self, part: list[Any]) -> list[Key]:
         own = self._canon.stored or self._canon.own
-        if own is not None and set(map(type, values)) <= {own}:
-            return values
+        if own is not None and set(map(type, part)) <= {own}:
+            return part
         of = self._canon.of
         keys = []
-        for value in values:
+        for value in part:
             try:
                 keys.append(of(value))
             except Unclear as why:

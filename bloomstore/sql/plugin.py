@@ -357,6 +357,10 @@ class BloomPlugin:
         They get one stage for the rows there are, or become what `spec` says, and lose the keys of
         deleted rows. A rebuild that was cut off goes on, unless `restart`. See bloomstore.rebuild.
         """
+        if engine.dialect.is_async:
+            raise SpecError(
+                "a rebuild reads in a thread: give it a sync engine that is listened to"
+            )
         done = []
         for guard in self._looked_at_again(engine, columns):
             guard.metrics.deleted = 0  # what was deleted by now will not be read

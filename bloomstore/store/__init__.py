@@ -6,7 +6,7 @@ view.py        a filter at one generation          core.py        open files, sh
 writer.py      plan, journal, bits                 growth.py      new files, tombstones
 checkpoint.py  sync, checksums, seal               recovery.py    what a dead holder or a crash left
 batch.py       one commit for many adds            bulk.py        many keys without a journal
-rebuild.py     a new chain beside the live one
+rebuild.py     a new chain beside the live one     gathering.py   its keys in memory, when many
 check.py       everything that is wrong            lock.py        writer lock, words, users
 group.py       one commit for many threads         damage.py      whether bits are as they must be
 problem.py     one finding of check                ordinary.py    a durable add, nobody in the way

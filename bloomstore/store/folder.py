@@ -22,6 +22,7 @@ import time
 import warnings
 from pathlib import Path
 
+from bloomstore.catalog import upgrade
 from bloomstore.catalog.catalog import make_catalog
 from bloomstore.crash import crash_point
 from bloomstore.errors import (
@@ -75,7 +76,7 @@ class Folder:
         make_lock_files(self.path)
         sync_directory(self.path)
         crash_point("create store: segments folder made")
-        make_catalog(self.catalog, time.time())
+        make_catalog(self.catalog, time.time(), upgrade.newest())
         crash_point("create store: catalog in place")
 
     def settle(self) -> None:

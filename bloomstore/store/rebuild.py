@@ -28,12 +28,17 @@ from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.keys import Key, fingerprint_chunks
 from bloomstore.segment.blocks import damaged_blocks
 from bloomstore.spec.families import FilterSpec, resolved
-from bloomstore.store import checkpoint, growth, writer
+from bloomstore.store import bulk, checkpoint, growth, writer
 from bloomstore.store.core import Core
+from bloomstore.store.gathering import Gathering, Outgrown
 from bloomstore.store.view import FilterView, load_view
 
 if TYPE_CHECKING:
     from bloomstore.store.store import Store
+
+# A chain of many keys is written so often until it is full: a file costs its length, and a rebuild
+# that dies reads again what was not written.
+_KEPT = 8
 
 
 class Rebuild:
@@ -45,8 +50,13 @@ class Rebuild:
         self.name = name
         self._number = view.row.number
         self._chain = view.row.coming_chain
+        assert view.coming is not None
+        self._capacity = view.coming.newest.row.spec.capacity
         self._seed = view.row.spec.seed
         self.is_switched = False
+        self.added = 0  # keys that were new to the chain
+        self._gathering: Gathering | None = None
+        self._unkept = 0
 
     @property
     def id(self) -> str:
@@ -70,11 +80,72 @@ class Rebuild:
                 raise StoreFailed(f"the rebuild of {self.name!r} lost a key that it had added")
         return added
 
+    def feed(self, keys: abc.Iterable[Key]) -> bool:
+        """Adds keys as fast as it goes; whether all that it was fed is durable now.
+
+        What is not becomes so by `keep`, or by a later call. Few keys go through the journal, many
+        are gathered in memory (gathering.py). Raises Outgrown: then what was not durable is void.
+        """
+        if not self._is_large():
+            self.added += self.add_many(keys)
+            return True
+        for prints in fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL):
+            self._unkept += len(prints)
+            while len(prints):
+                taken, new = self._gathered().insert(prints)
+                self.added += new
+                if taken < len(prints):
+                    self._grow()
+                prints = prints[taken:]
+        if self._unkept >= max(bulk.LEAST_KEYS, self._capacity // _KEPT):
+            self.keep()
+        return not self._unkept
+
+    def keep(self) -> None:
+        """Makes everything durable that `feed` was given."""
+        gathering = self._gathering
+        if gathering is None or not self._unkept:
+            return
+        with self._store.changing("a rebuild") as core:
+            coming = self._view(core).coming
+            assert coming is not None
+            try:
+                gathering.keep(core, coming)
+            except Outgrown:
+                self._gathering, self._unkept = None, 0
+                raise
+        self._unkept = 0
+
+    def _is_large(self) -> bool:
+        return self._capacity >= bulk.LEAST_KEYS
+
+    def _gathered(self) -> Gathering:
+        if self._gathering is None:
+            with self._store.changing("a rebuild") as core:
+                view = self._view(core)
+                assert view.coming is not None
+                row, chain = writer.coming_row(view.row), view.coming
+                if not writer.has_room(chain):
+                    chain = writer.publish_next(core, row, chain)
+                self._gathering = Gathering(core, row, chain)
+        return self._gathering
+
+    def _grow(self) -> None:
+        """The stage is full: it is written, and the next one goes on."""
+        self.keep()
+        full, self._gathering = self._gathered().number, None
+        with self._store.changing("a rebuild") as core:
+            view = self._view(core)
+            assert view.coming is not None
+            if view.coming.newest.row.number == full:  # else a writer has found it full, too
+                writer.grow(core, writer.coming_row(view.row), view.coming, self.added)
+
     def switch(self) -> None:
         """Makes the coming chain the live one. The source must have been read completely.
 
         Raises StoreFailed, and changes nothing, when a segment of it cannot be trusted.
         """
+        self.keep()
         with self._store.changing("a rebuild") as core:
             self._prove(core)
             row = self._view(core).row

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bloomstore.catalog import upgrade
 from bloomstore.catalog.rows import Durability, FilterRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import (
@@ -387,10 +388,12 @@ def _open_core(folder: Folder, options: StoreOptions) -> Core:
     try:
         alone = core.users.is_alone()
         if options.read_only:
+            upgrade.bring_up(core.catalog, is_alone=alone)
             core.doubt = recovery.rollback(core)
         else:
             with core.hold():
                 core.catalog.settle()
+                upgrade.bring_up(core.catalog, is_alone=alone)
                 core.doubt = recovery.rollback(core)
                 if core.doubt is None:
                     _recover(core, completely=alone or core.words[BOOT] != core.boot_word)

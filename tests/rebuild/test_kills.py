@@ -84,7 +84,7 @@ def test_killed_at_a_step_it_ends_as_if_uninterrupted(
     path: Path, source: Path, expected: tuple[object, ...], point: str
 ) -> None:
     make_store(path)
-    time_ = 7 if "batch" in point or "position" in point else 1
+    time_ = 3 if "batch" in point or "position" in point else 1
     process = start(path, source, f"{point}#{time_}")
     process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, f"it never came to {point!r}"

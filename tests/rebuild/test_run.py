@@ -218,3 +218,67 @@ def test_a_damaged_filter_is_cured(path: Path, tmp_path: Path, durability: Any) 
         assert done.still == ""
         assert store["seen"].may_contain_many(KEYS).all()
         assert "nobody" not in store["seen"]
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are so many from here on that they are gathered in memory."""
+    monkeypatch.setattr("bloomstore.store.bulk.LEAST_KEYS", 250)
+
+
+@pytest.mark.usefixtures("gathered")
+@pytest.mark.parametrize("durability", ["commit", "process"])
+@pytest.mark.parametrize(("capacity", "stages"), [(2200, 1), (300, 3)])
+def test_many_keys_are_gathered_with_those_of_writers(
+    store: bloomstore.Store, durability: Any, capacity: int, stages: int
+) -> None:
+    seen = store.create("seen", Scalable(target_error=1e-3), durability=durability)
+    noted: set[int] = set()
+
+    def write(rows: int) -> None:
+        seen.add(f"during {rows}")
+        state = read_state(store, "seen")
+        noted.add(0 if state is None else state.rows)
+
+    done = rebuild(store, "seen", Listed(KEYS), capacity=capacity, progress=write)
+    assert done.rows == 2000
+    assert 1990 <= done.keys <= 2000
+    assert seen.may_contain_many([*KEYS, *(f"during {n}" for n in range(0, 2001, 100))]).all()
+    stats = seen.stats()
+    assert len(stats.stages) == stages
+    assert 2010 <= stats.keys <= 2021
+    assert stats.error_rate <= 1e-3
+    assert noted >= {0, 300} if capacity == 2200 else len(noted) > 3
+    store.checkpoint()
+    assert [str(problem) for problem in store.check()] == []
+
+
+@pytest.mark.usefixtures("gathered")
+def test_writers_that_outgrow_the_new_chain_make_it_read_again(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    floods = [[f"flood {number}" for number in range(9000)]]
+    read: list[int] = []
+
+    def flood(rows: int) -> None:
+        read.append(rows)
+        if rows == 800 and floods:
+            grown.add_many(floods.pop())
+
+    done = rebuild(store, "seen", Listed(KEYS), progress=flood)
+    assert read.count(800) == 2
+    assert done.rows == 2000
+    assert grown.may_contain_many([*KEYS, *(f"flood {number}" for number in range(9000))]).all()
+
+
+@pytest.mark.usefixtures("gathered")
+def test_a_gathered_key_that_was_lost_is_noticed(
+    store: bloomstore.Store, grown: bloomstore.Filter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answers(grown)
+    nothing = np.zeros(100, np.bool_)
+    monkeypatch.setattr("bloomstore.kernels.insert", lambda *_: (100, nothing, 0))
+    with pytest.raises(StoreFailed, match="lost a key"):
+        rebuild(store, "seen", Listed(KEYS))
+    monkeypatch.undo()
+    assert answers(grown) == before
