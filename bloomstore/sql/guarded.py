@@ -184,7 +184,10 @@ def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
     if missing:
         raise SourceError(f"guard {name}: {table.fullname} has no column {missing[0]!r} any more")
     columns = tuple(table.columns[column] for column in note.columns)
-    source = GuardSource(store, engine, Declared(Guard(name=name), table, columns))
+    try:
+        source = GuardSource(store, engine, Declared(Guard(name=name), table, columns))
+    except SourceError as error:  # a UUID type or a vouched trigger would be in the models
+        raise SourceError(f"{error}; if it is, the models must say what is declared") from None
     facts = [source._live.table.columns[column.name.lower()] for column in columns]
     remembered = note.form or note.building
     may_be_uuids = not remembered and any(map(form.is_text, facts))
