@@ -187,7 +187,7 @@ def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
     try:
         source = GuardSource(store, engine, Declared(Guard(name=name), table, columns))
     except SourceError as error:  # a UUID type or a vouched trigger would be in the models
-        raise SourceError(f"{error}; if it is, the models must say what is declared") from None
+        raise SourceError(f"{error}; the models must say what is declared, if more is") from None
     facts = [source._live.table.columns[column.name.lower()] for column in columns]
     remembered = note.form or note.building
     may_be_uuids = not remembered and any(map(form.is_text, facts))
