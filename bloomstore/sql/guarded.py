@@ -200,7 +200,10 @@ def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
         raise SourceError(f"guard {name}: {table.fullname} has no column {missing[0]!r} any more")
     columns = tuple(table.columns[column] for column in note.columns)
     guard = Guard(name=name, feed="outbox" if note.feed or _has_outbox(engine, name) else "capture")
-    source = GuardSource(store, engine, Declared(guard, table, columns))
+    try:
+        source = GuardSource(store, engine, Declared(guard, table, columns))
+    except SourceError as error:  # a UUID type or a vouched trigger would be in the models
+        raise SourceError(f"{error}; the models must say what is declared, if more is") from None
     facts = [source._live.table.columns[column.name.lower()] for column in columns]
     remembered = note.form or note.building
     may_be_uuids = not remembered and any(map(form.is_text, facts))
