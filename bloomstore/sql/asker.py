@@ -26,7 +26,7 @@ from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.capture import Capture
-from bloomstore.sql.feed import CAUGHT
+from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.pending import CHANGED, Pending
@@ -293,7 +293,7 @@ class Asker:
     def _ask_again(self, session: Session, guard: ActiveGuard, value: Any) -> Answer:
         """As of now, not as of the first answer of the transaction."""
         if guard.feed is not None:
-            session.connection().info.pop(CAUGHT, None)
+            forget_catch_up(session.connection())
             if not self._is_caught_up(session, guard, guard.mapper):
                 return Answer.UNKNOWN
         return guard.ask(value, self.pending_of(session))

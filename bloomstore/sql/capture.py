@@ -32,7 +32,7 @@ from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from bloomstore.sql.feed import CAUGHT
+from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import is_autocommit
@@ -167,7 +167,7 @@ class Capture:
         if plan is None:
             self._sees_text(connection, statement, context)
             return
-        connection.info.pop(CAUGHT, None)
+        forget_catch_up(connection)
         translated = context.execution_options.get("schema_translate_map")
         if translated:
             plan = self._plan(compiled, translated)  # it depends on the map
@@ -222,7 +222,7 @@ class Capture:
             self.changed.add(id(connection.dialect))
         if not text.may_write and not text.may_commit:
             return
-        connection.info.pop(CAUGHT, None)
+        forget_catch_up(connection)
         written = {
             guard: ALTERED if text.may_alter else "written by text or driver SQL"
             for guard in self._guards.everything()

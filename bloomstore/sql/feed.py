@@ -56,7 +56,8 @@ from bloomstore.sql.triggers import key_names, outbox_name
 if TYPE_CHECKING:
     from bloomstore.sql.active import ActiveGuard
 
-CAUGHT = "bloomstore/caught"  # in connection.info
+# Which builds a transaction has caught up with.
+_caught_up: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 MOVING = "bloomstore/moving"  # in connection.info
 LONGEST = 50_000  # keys that one asker reads; the follower reads any number
 NOTED = 1_000  # keys after which the position is written down: a note is a durable commit
@@ -79,14 +80,6 @@ class Base:
     xmin: int
     xmax: int
     epoch: int
-
-
-@dataclass(slots=True)
-class Caught:
-    """For which transaction of a connection which builds are caught up."""
-
-    transaction: weakref.ref[Any]
-    builds: set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +117,17 @@ class Feed:
         if base is None:
             return "not built since it has an outbox"
         transaction = connection.get_transaction()
-        caught: Caught | None = connection.info.get(CAUGHT)
-        if caught is None or transaction is None or caught.transaction() is not transaction:
-            caught = None
-        elif base.build in caught.builds and not is_autocommit(connection):
+        if (
+            transaction is not None
+            and not is_autocommit(connection)
+            and base.build in _caught_up.get(transaction, ())
+        ):
             return ""
         if why := self._read(connection, base):
             return why
-        transaction = connection.get_transaction()
+        transaction = connection.get_transaction()  # reading may have begun it
         if transaction is not None:
-            caught = caught or Caught(weakref.ref(transaction), set())
-            caught.builds.add(base.build)
-            connection.info[CAUGHT] = caught
+            _caught_up.setdefault(transaction, set()).add(base.build)
         return ""
 
     def _read(self, connection: Connection, base: Base) -> str:
@@ -292,6 +284,12 @@ class Feed:
             return None
         found = json.loads(raw)
         return found["began"] if found["boot"] == self._guard.store.core.boot else None
+
+
+def forget_catch_up(connection: Connection) -> None:
+    """The transaction has written, or asks anew: what it has read is not enough."""
+    if _caught_up and (transaction := connection.get_transaction()) is not None:
+        _caught_up.pop(transaction, None)
 
 
 def begin(connection: Connection) -> dict[str, Any]:
