@@ -48,9 +48,15 @@ def read_tokens(dbapi_connection: Any, names: Iterable[str]) -> dict[str, str]:
 
 
 def leave_token(engine: Engine, name: str) -> str:
-    """A new token for a guard whose build has read all rows."""
+    """A new token for a guard whose build has read all rows.
+
+    On PostgreSQL the commit waits for the disk, and so for every commit that the build has seen: a
+    crash cannot take back the deletion of a row whose key the filter lacks.
+    """
     token = str(uuid.uuid4())
     with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
         connection.execute(delete(TABLE).where(TABLE.c.id == _row_of(name)))
         connection.execute(insert(TABLE).values(id=_row_of(name), value=token))
     return token

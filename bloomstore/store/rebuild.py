@@ -179,9 +179,14 @@ class Rebuild:
         coming = self._view(core).coming
         assert coming is not None
         doubt = doubt_of(coming)
+        with core.catalog.read() as view:
+            left = {entry.number for entry in view.journal()}
         for stage in coming.stages:
-            if not doubt and _differs(core, stage):
-                doubt = f"stage {stage.row.stage} does not fit its checksums"
+            file = core.folder.segments / stage.row.header(core.store_id).file_name
+            if not doubt and stage.row.number in left:
+                doubt = f"{file} could not be written"
+            elif not doubt and _differs(core, stage):
+                doubt = f"{file} does not fit its checksums"
         if doubt:
             raise StoreFailed(f"the rebuild of {self.name!r} cannot be switched to: {doubt}")
 
