@@ -135,7 +135,7 @@ def test_a_damaged_block_of_the_new_chain_is_not_switched_to(
 
     monkeypatch.setattr("bloomstore.store.checkpoint.every_filter", lambda core: None)
     monkeypatch.setattr(Rebuild, "_prove", damaged)
-    with pytest.raises(StoreFailed, match="S0.*does not fit its checksums"):
+    with pytest.raises(StoreFailed, match=r"S0.*does not fit its checksums"):
         rebuild(store, "seen", Listed(KEYS))
     monkeypatch.undo()
     assert answers(grown) == before
