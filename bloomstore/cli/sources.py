@@ -5,6 +5,7 @@
 --from URL --table users --column email          two columns make keys of two parts
 --from URL --select "SELECT ..."
 --from URL                                       the guard of the filter's name; --models
+--from URL ... --parallel 4                      ranges of an integer column, a connection for each
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bloomstore import Store
-from bloomstore.cli.arguments import UsageError
+from bloomstore.cli.arguments import UsageError, whole_number
 from bloomstore.rebuild import ArrowSource, CsvSource, ParquetSource, Source, TextSource
 from bloomstore.rebuild.text import PARSERS
 
@@ -57,6 +58,13 @@ def add_source_options(parser: ArgumentParser) -> None:
         help="where a guard is declared, as app.models:Base (a class or a MetaData)",
     )
     group.add_argument(
+        "--parallel",
+        type=whole_number,
+        metavar="N",
+        help="connections that read ranges of the table side by side: for a single column of"
+        " integers with an index",
+    )
+    group.add_argument(
         "--type",
         dest="key_type",
         choices=tuple(PARSERS),
@@ -84,7 +92,7 @@ def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
 
 
 def _file(args: Namespace) -> Source:
-    _refuse(args, "a file", "table", "select", "models")
+    _refuse(args, "a file", "table", "select", "models", "parallel")
     path = Path(args.source)
     suffix = path.suffix.lower()
     if suffix == ".csv":
@@ -100,13 +108,15 @@ def _database(args: Namespace, store: Store, engine: Any) -> Source:
     from bloomstore.sql import guarded, scan
 
     if args.select is not None:
-        _refuse(args, "--select", "table", "columns", "models")
+        _refuse(args, "--select", "table", "columns", "models", "parallel")
         return scan.SelectSource(engine, args.select)
+    parallel = 1 if args.parallel is None else args.parallel
     if args.table is not None:
         _refuse(args, "--table", "models")
-        return scan.TableSource(engine, scan.reflect(engine, args.table), args.columns or ())
+        table = scan.reflect(engine, args.table)
+        return scan.TableSource(engine, table, args.columns or (), parallel=parallel)
     _refuse(args, "a guard", "columns")
-    return guarded.guard_source(store, engine, args.name, _models(args.models))
+    return guarded.guard_source(store, engine, args.name, _models(args.models), parallel=parallel)
 
 
 def _models(place: str | None) -> Any:

@@ -350,12 +350,14 @@ class BloomPlugin:
         spec: FilterSpec | None = None,
         patience: float = PATIENCE,
         restart: bool = False,
+        parallel: int = 1,
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Rebuilt]:
         """Fills the filters of these columns' guards, or of all, anew while everybody goes on.
 
         They get one stage for the rows there are, or become what `spec` says, and lose the keys of
-        deleted rows. A rebuild that was cut off goes on, unless `restart`. See bloomstore.rebuild.
+        deleted rows. A rebuild that was cut off goes on, unless `restart`. `parallel` connections
+        read ranges of an integer column. See bloomstore.rebuild.
         """
         if engine.dialect.is_async:
             raise SpecError(
@@ -368,7 +370,7 @@ class BloomPlugin:
                 rebuild(
                     self.store,
                     guard.name,
-                    GuardSource(self.store, engine, guard.declared),
+                    GuardSource(self.store, engine, guard.declared, parallel=parallel),
                     spec=spec,
                     target_error=None if spec else guard.declared.guard.spec.target_error,
                     restart=restart,
