@@ -43,6 +43,7 @@ EXAMPLES = """\
   bloomstore rebuild filters/ seen --from users.csv --column email --target-error 1e-4
   bloomstore rebuild filters/ seen --from users.parquet --column email --capacity 1M
   bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column email
+  bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column id --parallel 4
   bloomstore rebuild filters/ seen --from sqlite:///app.db --select "SELECT email FROM users"
   bloomstore rebuild guards/ users.email --from sqlite:///app.db --models models:Base
 """
