@@ -5,6 +5,7 @@
 --from URL --table users --column email          two columns make keys of two parts
 --from URL --select "SELECT ..."
 --from URL                                       the guard of the filter's name; --models
+--from STORE --filter seen                       another store's filter, for a rebuild only
 --from URL ... --parallel 4                      ranges of an integer column, a connection for each
 """
 
@@ -80,6 +81,8 @@ def add_source_options(parser: ArgumentParser) -> None:
 def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
     """The source that was asked for. Raises UsageError or SourceError."""
     if "://" not in args.source:
+        if Path(args.source).is_dir():
+            raise UsageError(f"--from {args.source}: the keys of a store cannot be listed")
         yield _file(args)
         return
     from bloomstore.sql import scan  # SQLAlchemy takes a fifth of a second to import
@@ -89,6 +92,12 @@ def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
         yield _database(args, store, engine)
     finally:
         engine.dispose()
+
+
+def refuse_for_a_store(args: Namespace) -> None:
+    """What says something about keys, or about the size of the new filter."""
+    _refuse(args, "a store", "table", "columns", "select", "models", "parallel")
+    _refuse(args, "a store", "capacity", "target_error")
 
 
 def _file(args: Namespace) -> Source:
@@ -136,5 +145,5 @@ def _models(place: str | None) -> Any:
 def _refuse(args: Namespace, what: str, *names: str) -> None:
     for name in names:
         if getattr(args, name) is not None:
-            flag = "--" + name.removesuffix("s") if name == "columns" else f"--{name}"
+            flag = "--column" if name == "columns" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not go together with {what}")
