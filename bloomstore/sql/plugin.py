@@ -359,10 +359,39 @@ class BloomPlugin:
         deleted rows. A rebuild that was cut off goes on, unless `restart`. `parallel` connections
         read ranges of an integer column. See bloomstore.rebuild.
         """
+        _expect(engine, Engine, "an engine; `rebuild_async` is for async ones")
         if engine.dialect.is_async:
             raise SpecError(
-                "a rebuild reads in a thread: give it a sync engine that is listened to"
+                f"expected a sync engine; `rebuild_async` is for async ones: {engine!r}"
             )
+        return self._rebuild(engine, columns, spec, patience, restart, parallel, progress)
+
+    async def rebuild_async(
+        self,
+        engine: AsyncEngine,
+        *columns: Any,
+        spec: FilterSpec | None = None,
+        patience: float = PATIENCE,
+        restart: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[Rebuilt]:
+        """`rebuild` for an async engine: others have their turn whenever it waits for rows."""
+        _expect(engine, AsyncEngine, "an async engine; `rebuild` is for others")
+        done: list[Rebuilt] = await greenlet_spawn(
+            self._rebuild, engine.sync_engine, columns, spec, patience, restart, 1, progress
+        )
+        return done
+
+    def _rebuild(
+        self,
+        engine: Engine,
+        columns: tuple[Any, ...],
+        spec: FilterSpec | None,
+        patience: float,
+        restart: bool,
+        parallel: int,
+        progress: Callable[[str, int], None] | None,
+    ) -> list[Rebuilt]:
         done = []
         for guard in self._looked_at_again(engine, columns):
             guard.metrics.deleted = 0  # what was deleted by now will not be read

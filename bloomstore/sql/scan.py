@@ -64,8 +64,9 @@ class DatabaseSource(Source):
             )
         self.engine = engine
         self._database = BY_DIALECT[engine.dialect.name]
-        # Each thread would have a database of its own in memory.
-        self.reads_ahead = not isinstance(engine.pool, SingletonThreadPool)
+        # Each thread would have a database of its own in memory, and an async engine has one only.
+        is_in_memory = isinstance(engine.pool, SingletonThreadPool)
+        self.reads_ahead = not (is_in_memory or engine.dialect.is_async)
 
     def identity(self) -> dict[str, Any]:
         """Which database, and which life of it."""
@@ -281,7 +282,7 @@ class TableSource(DatabaseSource):
     def _why_not_parallel(self) -> str:
         if self._parallel < 1:
             return f"expected 1 connection or more, got {self._parallel}"
-        if isinstance(self.engine.pool, SingletonThreadPool | StaticPool):
+        if not self.reads_ahead or isinstance(self.engine.pool, StaticPool):
             return "its engine has no connection for each thread"
         if len(self._columns) != 1 or not isinstance(self._columns[0].type, Integer):
             found = ", ".join(repr(column.type) for column in self._columns)

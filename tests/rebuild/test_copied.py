@@ -78,6 +78,7 @@ def test_it_is_there_after_reopening_and_a_rebuild_that_was_cut_off_is_forgotten
             rebuild(store, "seen", TextSource(keys), progress=lambda rows: 1 // (1 - rows))
         assert read_state(store, "seen") is not None
         copy_filter(store, "seen", other)
+        assert read_state(store, "seen") is None
         assert not give_up(store, "seen")
     with bloomstore.open(tmp_path / "filters", read_only=True) as store:
         assert store["seen"].may_contain_many(KEYS).all()
