@@ -361,9 +361,7 @@ class BloomPlugin:
         """
         _expect(engine, Engine, "an engine; `rebuild_async` is for async ones")
         if engine.dialect.is_async:
-            raise SpecError(
-                f"expected a sync engine; `rebuild_async` is for async ones: {engine!r}"
-            )
+            raise SpecError("expected a sync engine; `rebuild_async` is for async ones")
         return self._rebuild(engine, columns, spec, patience, restart, parallel, progress)
 
     async def rebuild_async(

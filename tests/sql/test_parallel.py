@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,10 @@ from bloomstore.sql.scan import TableSource, reflect
 
 from .conftest import every_row_is_known
 from .models import User
+from .test_processes import SECONDS, checker, workers
 from .test_rebuild import Stop
+
+__all__ = ["checker"]  # a fixture
 
 IDS = [*range(-40, 0), *range(1, 200), *range(1000, 1100)]  # unevenly spread
 
@@ -183,6 +187,20 @@ def test_sqlite_may_keep_other_values_in_a_column_of_integers(tmp_path: Path) ->
     with pytest.raises(SourceError, match="values from 1 to 'text', expected integers"):
         list(source.batches(None))
     engine.dispose()
+
+
+def test_no_row_is_missed_while_others_write(
+    checker: BloomPlugin, engine: sa.Engine, url: sa.URL, store: bloomstore.Store
+) -> None:
+    rounds = 0
+    with workers(url, store.path, "write", "write"):
+        ends = time.monotonic() + SECONDS
+        while time.monotonic() < ends or rounds < 2:
+            checker.rebuild(engine, User.id, patience=30, parallel=3)
+            rounds += 1
+            every_row_is_known(checker, engine)
+    assert every_row_is_known(checker, engine) > 20
+    assert checker.stats()["users.id"]["state"] == "valid"
 
 
 def test_from_the_command_line(
