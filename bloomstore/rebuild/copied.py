@@ -2,7 +2,7 @@
 
 Its keys cannot be listed, so this is no Source: nothing can be counted, sized anew or asked for
 again. What is proved is that the other filter was sound, and every block of the copy. It cannot be
-resumed; what a kill leaves behind is discarded by the next rebuild.
+resumed; what a kill leaves behind is discarded by `give_up` or the next rebuild.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ def _trusted(store: Store, name: str) -> FilterView:
 
 
 def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
-    """Makes the same stage in the coming chain of this filter."""
+    """Makes the same stage in the coming chain of this filter, not sealed.
+
+    A kill may leave it the newest, and then it must take keys; the switch seals all but the newest.
+    """
     view = load_view(core, name)
     assert view.coming is not None
     assert stage.segment is not None
@@ -79,7 +82,6 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
         spec=theirs.spec,
         opened_at=theirs.opened_at,
         filled_at=theirs.filled_at,
-        sealed=theirs.sealed,
         set_bits=kernels.count_bits(vector),
         keys=keys,
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +148,41 @@ def test_a_damaged_block_is_not_copied(
         copy_filter(store, "seen", other, "theirs")
     assert "old" in store["seen"]
     assert "key 1" not in store["seen"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "new file: tombstone committed#3",
+        "new file: synced#2",
+        "generation: committed#4",
+        "drop: file unlinked",
+    ],
+)
+def test_killed_it_has_changed_nothing_and_can_be_given_up_or_done_again(
+    tmp_path: Path, point: str
+) -> None:
+    ours, theirs = tmp_path / "filters", tmp_path / "other"
+    with bloomstore.open(theirs) as other, bloomstore.open(ours) as store:
+        other.create("grown", SPECS[0]).add_many(KEYS)
+        store.create("seen", Scalable(target_error=1e-3)).add("old")
+    command = [sys.executable, "-m", "bloomstore", "rebuild", str(ours), "seen"]
+    command += ["--from", str(theirs), "--filter", "grown"]
+    root = str(Path(bloomstore.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": root, "BLOOMSTORE_CRASH_AT": point}
+    killed = subprocess.run(command, env=environment, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, f"it never came to {point!r}"
+    with bloomstore.open(ours) as store:
+        store["seen"].add("after the kill")
+        assert "old" in store["seen"]
+        assert give_up(store, "seen")
+        assert not give_up(store, "seen")
+        assert list(store.check()) == []
+    environment.pop("BLOOMSTORE_CRASH_AT")
+    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    with bloomstore.open(ours) as store:
+        assert store["seen"].may_contain_many(KEYS).all()
+        assert list(store.check()) == []
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
