@@ -15,11 +15,13 @@ import signal
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import asdict
+from pathlib import Path
 from typing import TextIO
 
 import bloomstore
 from bloomstore import BloomStoreError, Store
 from bloomstore.cli.arguments import (
+    UsageError,
     add_json,
     add_name,
     add_store,
@@ -29,8 +31,16 @@ from bloomstore.cli.arguments import (
 )
 from bloomstore.cli.progress import Progress
 from bloomstore.cli.show import count, print_facts, print_json, size
-from bloomstore.cli.sources import add_source_options, source_from_options
-from bloomstore.rebuild import RebuildError, Rebuilt, Source, give_up, plan_rebuild, rebuild
+from bloomstore.cli.sources import add_source_options, refuse_for_a_store, source_from_options
+from bloomstore.rebuild import (
+    RebuildError,
+    Rebuilt,
+    Source,
+    copy_filter,
+    give_up,
+    plan_rebuild,
+    rebuild,
+)
 from bloomstore.rebuild.run import PATIENCE
 from bloomstore.rebuild.state import read_state
 from bloomstore.spec.families import spec_to_dict
@@ -43,8 +53,10 @@ EXAMPLES = """\
   bloomstore rebuild filters/ seen --from users.csv --column email --target-error 1e-4
   bloomstore rebuild filters/ seen --from users.parquet --column email --capacity 1M
   bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column email
+  bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column id --parallel 4
   bloomstore rebuild filters/ seen --from sqlite:///app.db --select "SELECT email FROM users"
   bloomstore rebuild guards/ users.email --from sqlite:///app.db --models models:Base
+  bloomstore rebuild filters/ seen --from other/ --filter seen
 """
 _SAMPLE_SECONDS = 1.0
 
@@ -54,6 +66,12 @@ def configure(parser: ArgumentParser) -> None:
     add_store(parser)
     add_name(parser)
     add_source_options(parser)
+    parser.add_argument(
+        "--filter",
+        metavar="NAME",
+        help="--from is another store: copy this filter of it, bits and size (default: the same"
+        " name); writers wait meanwhile",
+    )
     size_group = parser.add_argument_group("size of the new filter (its family stays)")
     size_group.add_argument(
         "--capacity",
@@ -90,11 +108,40 @@ def run(args: Namespace, out: TextIO) -> int:
         if args.give_up:
             return _give_up(store, args, out)
         before = store[args.name].stats()
+        if Path(args.source).is_dir():
+            return _copy(store, before, args, out)
+        if args.filter is not None:
+            raise UsageError(f"--filter: {args.source} is not the folder of a store")
         with _stopped_by_terminate(), source_from_options(args, store) as source:
             if args.dry_run:
                 return _plan(store, source, args, out)
             done = _rebuild(store, source, args)
-        after = store[args.name].stats()
+        return _report(store, done, before, args, out)
+
+
+def _copy(store: Store, before: FilterStats, args: Namespace, out: TextIO) -> int:
+    """From another store."""
+    refuse_for_a_store(args)
+    is_same = Path(args.source).samefile(store.path)
+    name = args.filter or args.name
+    with (
+        _stopped_by_terminate(),
+        bloomstore.open(args.source, create=False, read_only=not is_same) as other,
+    ):
+        theirs = other[name].stats()
+        if not args.dry_run:
+            return _report(store, copy_filter(store, args.name, other, name), before, args, out)
+    stages, file = len(theirs.stages), theirs.file_bytes
+    if args.json:
+        print_json({"stages": stages, "keys": theirs.keys, "file_bytes": file}, out)
+    else:
+        facts = [("source", f"{args.source}, {name}"), ("keys", count(theirs.keys))]
+        print_facts([*facts, ("stages", str(stages)), ("file", size(file))], out)
+    return 0
+
+
+def _report(store: Store, done: Rebuilt, before: FilterStats, args: Namespace, out: TextIO) -> int:
+    after = store[args.name].stats()
     if args.json:
         print_json(asdict(done) | {"spec": spec_to_dict(after.spec), "bits": after.bits}, out)
     else:

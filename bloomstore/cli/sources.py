@@ -5,6 +5,8 @@
 --from URL --table users --column email          two columns make keys of two parts
 --from URL --select "SELECT ..."
 --from URL                                       the guard of the filter's name; --models
+--from STORE --filter seen                       another store's filter, for a rebuild only
+--from URL ... --parallel 4                      ranges of an integer column, a connection for each
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bloomstore import Store
-from bloomstore.cli.arguments import UsageError
+from bloomstore.cli.arguments import UsageError, whole_number
 from bloomstore.rebuild import ArrowSource, CsvSource, ParquetSource, Source, TextSource
 from bloomstore.rebuild.text import PARSERS
 
@@ -57,6 +59,13 @@ def add_source_options(parser: ArgumentParser) -> None:
         help="where a guard is declared, as app.models:Base (a class or a MetaData)",
     )
     group.add_argument(
+        "--parallel",
+        type=whole_number,
+        metavar="N",
+        help="connections that read ranges of the table side by side: for a single column of"
+        " integers with an index",
+    )
+    group.add_argument(
         "--type",
         dest="key_type",
         choices=tuple(PARSERS),
@@ -72,6 +81,8 @@ def add_source_options(parser: ArgumentParser) -> None:
 def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
     """The source that was asked for. Raises UsageError or SourceError."""
     if "://" not in args.source:
+        if Path(args.source).is_dir():
+            raise UsageError(f"--from {args.source}: the keys of a store cannot be listed")
         yield _file(args)
         return
     from bloomstore.sql import scan  # SQLAlchemy takes a fifth of a second to import
@@ -83,8 +94,14 @@ def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
         engine.dispose()
 
 
+def refuse_for_a_store(args: Namespace) -> None:
+    """What says something about keys, or about the size of the new filter."""
+    _refuse(args, "a store", "table", "columns", "select", "models", "parallel")
+    _refuse(args, "a store", "capacity", "target_error")
+
+
 def _file(args: Namespace) -> Source:
-    _refuse(args, "a file", "table", "select", "models")
+    _refuse(args, "a file", "table", "select", "models", "parallel")
     path = Path(args.source)
     suffix = path.suffix.lower()
     if suffix == ".csv":
@@ -100,13 +117,15 @@ def _database(args: Namespace, store: Store, engine: Any) -> Source:
     from bloomstore.sql import guarded, scan
 
     if args.select is not None:
-        _refuse(args, "--select", "table", "columns", "models")
+        _refuse(args, "--select", "table", "columns", "models", "parallel")
         return scan.SelectSource(engine, args.select)
+    parallel = 1 if args.parallel is None else args.parallel
     if args.table is not None:
         _refuse(args, "--table", "models")
-        return scan.TableSource(engine, scan.reflect(engine, args.table), args.columns or ())
+        table = scan.reflect(engine, args.table)
+        return scan.TableSource(engine, table, args.columns or (), parallel=parallel)
     _refuse(args, "a guard", "columns")
-    return guarded.guard_source(store, engine, args.name, _models(args.models))
+    return guarded.guard_source(store, engine, args.name, _models(args.models), parallel=parallel)
 
 
 def _models(place: str | None) -> Any:
@@ -126,5 +145,5 @@ def _models(place: str | None) -> Any:
 def _refuse(args: Namespace, what: str, *names: str) -> None:
     for name in names:
         if getattr(args, name) is not None:
-            flag = "--" + name.removesuffix("s") if name == "columns" else f"--{name}"
+            flag = "--column" if name == "columns" else f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} does not go together with {what}")

@@ -8,12 +8,14 @@ text.py      lines of a file; keys of CSV and of columns are in files.py
 plan.py      how large the new filter becomes
 state.py     how far a rebuild has come
 run.py       the order of a rebuild
+copied.py    a filter of another store instead of keys
 verify.py    what the filter misses of its source, and its error as it is
 advice.py    when a rebuild pays
 
 Sources of databases and guards are in bloomstore.sql.
 """
 
+from bloomstore.rebuild.copied import copy_filter
 from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
 from bloomstore.rebuild.plan import Plan, plan_rebuild
 from bloomstore.rebuild.run import RebuildError, Rebuilt, give_up, rebuild
@@ -32,6 +34,7 @@ __all__ = [
     "Source",
     "SourceError",
     "TextSource",
+    "copy_filter",
     "give_up",
     "plan_rebuild",
     "rebuild",

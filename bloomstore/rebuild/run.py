@@ -32,7 +32,7 @@ from bloomstore.rebuild.source import Incomplete, Position, Source, require_own_
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
 from bloomstore.spec.families import FilterSpec, spec_to_dict
 from bloomstore.store.gathering import Outgrown
-from bloomstore.store.rebuild import Rebuild, begin, is_live, resume
+from bloomstore.store.rebuild import Rebuild, begin, is_live, left_behind, resume
 
 PATIENCE = 60.0  # seconds to wait for transactions of others
 
@@ -125,8 +125,7 @@ def rebuild(
 
 def give_up(store: Store, name: str) -> bool:
     """Discards a rebuild that was cut off; whether there was one."""
-    state = read_state(store, name)
-    new = None if state is None else resume(store, name, state.chain)
+    new = left_behind(store, name)
     if new is not None:
         new.discard()
     forget_state(store, name)

@@ -38,8 +38,11 @@ class GuardSource(TableSource):
 
     lowers_fences = True
 
-    def __init__(self, store: Store, engine: Engine, declared: Declared) -> None:
-        super().__init__(engine, declared.table, [column.key for column in declared.columns])
+    def __init__(
+        self, store: Store, engine: Engine, declared: Declared, *, parallel: int = 1
+    ) -> None:
+        columns = [column.key for column in declared.columns]
+        super().__init__(engine, declared.table, columns, parallel=parallel)
         self._store = store
         self._declared = declared
         self._live = self._read()
@@ -157,7 +160,12 @@ class GuardSource(TableSource):
 
 
 def guard_source(
-    store: Store, engine: Engine, name: str, metadata: MetaData | None = None
+    store: Store,
+    engine: Engine,
+    name: str,
+    metadata: MetaData | None = None,
+    *,
+    parallel: int = 1,
 ) -> GuardSource:
     """The source of a guard by its name: as the models declare it, else as its note remembers it.
 
@@ -167,10 +175,10 @@ def guard_source(
     if metadata is not None:
         for declared in declared_in(metadata):
             if declared.name == name:
-                return GuardSource(store, engine, declared)
+                return GuardSource(store, engine, declared, parallel=parallel)
         names = ", ".join(sorted(each.name for each in declared_in(metadata)))
         raise SourceError(f"the models declare no guard {name!r}, only {names or 'none'}")
-    return _remembered(store, engine, name)
+    return _remembered(store, engine, name, parallel)
 
 
 def is_guard(store: Store, name: str) -> bool:
@@ -187,7 +195,7 @@ def _has_outbox(engine: Engine, name: str) -> bool:
     return entry is not None and entry.outbox is not None
 
 
-def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
+def _remembered(store: Store, engine: Engine, name: str, parallel: int) -> GuardSource:
     found = store.notes.get(f"guard/{name}")
     if found is None:
         raise SourceError(
@@ -201,7 +209,7 @@ def _remembered(store: Store, engine: Engine, name: str) -> GuardSource:
     columns = tuple(table.columns[column] for column in note.columns)
     guard = Guard(name=name, feed="outbox" if note.feed or _has_outbox(engine, name) else "capture")
     try:
-        source = GuardSource(store, engine, Declared(guard, table, columns))
+        source = GuardSource(store, engine, Declared(guard, table, columns), parallel=parallel)
     except SourceError as error:  # a UUID type or a vouched trigger would be in the models
         raise SourceError(f"{error}; the models must say what is declared, if more is") from None
     facts = [source._live.table.columns[column.name.lower()] for column in columns]

@@ -350,17 +350,46 @@ class BloomPlugin:
         spec: FilterSpec | None = None,
         patience: float = PATIENCE,
         restart: bool = False,
+        parallel: int = 1,
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Rebuilt]:
         """Fills the filters of these columns' guards, or of all, anew while everybody goes on.
 
         They get one stage for the rows there are, or become what `spec` says, and lose the keys of
-        deleted rows. A rebuild that was cut off goes on, unless `restart`. See bloomstore.rebuild.
+        deleted rows. A rebuild that was cut off goes on, unless `restart`. `parallel` connections
+        read ranges of an integer column. See bloomstore.rebuild.
         """
+        _expect(engine, Engine, "an engine; `rebuild_async` is for async ones")
         if engine.dialect.is_async:
-            raise SpecError(
-                "a rebuild reads in a thread: give it a sync engine that is listened to"
-            )
+            raise SpecError("expected a sync engine; `rebuild_async` is for async ones")
+        return self._rebuild(engine, columns, spec, patience, restart, parallel, progress)
+
+    async def rebuild_async(
+        self,
+        engine: AsyncEngine,
+        *columns: Any,
+        spec: FilterSpec | None = None,
+        patience: float = PATIENCE,
+        restart: bool = False,
+        progress: Callable[[str, int], None] | None = None,
+    ) -> list[Rebuilt]:
+        """`rebuild` for an async engine: others have their turn whenever it waits for rows."""
+        _expect(engine, AsyncEngine, "an async engine; `rebuild` is for others")
+        done: list[Rebuilt] = await greenlet_spawn(
+            self._rebuild, engine.sync_engine, columns, spec, patience, restart, 1, progress
+        )
+        return done
+
+    def _rebuild(
+        self,
+        engine: Engine,
+        columns: tuple[Any, ...],
+        spec: FilterSpec | None,
+        patience: float,
+        restart: bool,
+        parallel: int,
+        progress: Callable[[str, int], None] | None,
+    ) -> list[Rebuilt]:
         done = []
         for guard in self._looked_at_again(engine, columns):
             guard.metrics.deleted = 0  # what was deleted by now will not be read
@@ -368,7 +397,7 @@ class BloomPlugin:
                 rebuild(
                     self.store,
                     guard.name,
-                    GuardSource(self.store, engine, guard.declared),
+                    GuardSource(self.store, engine, guard.declared, parallel=parallel),
                     spec=spec,
                     target_error=None if spec else guard.declared.guard.spec.target_error,
                     restart=restart,

@@ -5,7 +5,8 @@ was read last, and a rebuild that was cut off goes on with it in a snapshot of i
 no key: a row that was there all the time has its place in that order whatever else of it changes,
 and a row that got its value later was written by a writer that adds to the coming chain. (In the
 order of the primary key this would not hold: an update of that key alone can move a row from what
-is not read yet to what is, and no writer has a reason to add its guarded value again.)
+is not read yet to what is, and no writer has a reason to add its guarded value again.) Ranges of an
+integer column can be read side by side, each in a snapshot of its own: ranges.py says why.
 
 Values are what the driver reads, without the result processing of any type. Rows with a NULL have
 no key. SQLAlchemy's own rows would take two thirds of the time, so batches are fetched from the
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import importlib
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -29,7 +30,6 @@ from sqlalchemy import (
     Table,
     Uuid,
     and_,
-    bindparam,
     create_engine,
     func,
     inspect,
@@ -40,15 +40,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
-from sqlalchemy.pool import SingletonThreadPool
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.sql import Executable
 from sqlalchemy.types import NullType
 
 from bloomstore.keys import Key
+from bloomstore.rebuild.ahead import together
 from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, Source, SourceError
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.incarnation import read_identity
+from bloomstore.sql.ranges import Range, bound, divided
 
 
 class DatabaseSource(Source):
@@ -62,8 +64,9 @@ class DatabaseSource(Source):
             )
         self.engine = engine
         self._database = BY_DIALECT[engine.dialect.name]
-        # Each thread would have a database of its own in memory.
-        self.reads_ahead = not isinstance(engine.pool, SingletonThreadPool)
+        # Each thread would have a database of its own in memory, and an async engine has one only.
+        is_in_memory = isinstance(engine.pool, SingletonThreadPool)
+        self.reads_ahead = not (is_in_memory or engine.dialect.is_async)
 
     def identity(self) -> dict[str, Any]:
         """Which database, and which life of it."""
@@ -127,7 +130,7 @@ class DatabaseSource(Source):
         finally:
             result.close()
 
-    def _counted(self, parts: abc.Iterable[list[Any]], count: int) -> abc.Iterator[list[Any]]:
+    def _counted(self, parts: abc.Iterable[list[Any]], count: int) -> abc.Generator[list[Any]]:
         rows = 0
         for part in parts:
             rows += len(part)
@@ -172,9 +175,15 @@ class SelectSource(DatabaseSource):
 
 
 class TableSource(DatabaseSource):
-    """Columns of a table; several make tuples."""
+    """Columns of a table; several make tuples.
 
-    def __init__(self, engine: Engine, table: Table, columns: abc.Sequence[str]) -> None:
+    `parallel`: so many connections read ranges of the column, which must be a single one of
+    integers, with an index.
+    """
+
+    def __init__(
+        self, engine: Engine, table: Table, columns: abc.Sequence[str], *, parallel: int = 1
+    ) -> None:
         super().__init__(engine)
         missing = [name for name in columns if name not in table.columns]
         if missing or not columns:
@@ -189,6 +198,11 @@ class TableSource(DatabaseSource):
         self._raw = [type_coerce(column, NullType()) for column in self._columns]
         self._present: list[ColumnElement[bool]] = [each.is_not(None) for each in self._columns]
         self.why_not_resumable = self._why_not_resumable()
+        self._parallel = parallel
+        if parallel != 1:
+            if why_not := self._why_not_parallel():
+                raise SourceError(f"{self.describe()} cannot be read in parallel: {why_not}")
+            self.reads_ahead = False  # every range does
 
     def identity(self) -> dict[str, Any]:
         """The database, the columns and how they are ordered."""
@@ -201,6 +215,7 @@ class TableSource(DatabaseSource):
                 for column in self._columns
             ],
             "server": ".".join(map(str, version)),
+            "parallel": self._parallel,
         }
 
     def describe(self) -> str:
@@ -215,17 +230,46 @@ class TableSource(DatabaseSource):
 
     def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """All rows from this value on; rows with the same value come again."""
-        wanted = list(self._present)
-        if position is not None:
-            wanted.append(_from(self._raw, position))
+        if self._parallel != 1:
+            yield from self._batches_of_ranges(position)
+            return
+        wanted = [] if position is None else [_from(self._raw, position)]
+        for part in self._rows(wanted):
+            position = _position(part[-1]) or position
+            yield Batch(self._keys(part), len(part), position)
+
+    def _batches_of_ranges(self, position: Position | None) -> abc.Generator[Batch]:
+        """The position has all ranges, each with the value that was read last."""
+        ranges = self._ranges() if position is None else [Range(*each) for each in position]
+        rows = [self._rows(each.condition(self._raw[0])) for each in ranges]
+        with closing(together(rows)) as parts:
+            for place, part in parts:
+                if last := _position(part[-1]):
+                    ranges[place] = ranges[place]._replace(last=last[0])
+                yield Batch(self._keys(part), len(part), list(map(list, ranges)))
+
+    def _ranges(self) -> list[Range]:
+        asked = select(func.min(self._raw[0]), func.max(self._raw[0]))
+        with self._snapshot() as connection:
+            least, most = tuple[Any, Any](connection.execute(asked).one())
+        if least is None:
+            return [Range(None, None)]
+        if type(least) is not int or type(most) is not int:
+            raise SourceError(
+                f"{self.describe()} cannot be read in parallel: values from {least!r} to {most!r},"
+                " expected integers"
+            )
+        return divided(least, most, self._parallel)
+
+    def _rows(self, wanted: list[ColumnElement[bool]]) -> abc.Generator[list[Any]]:
+        """Parts of the rows for which this holds, of one snapshot and proved by its count."""
+        wanted = [*self._present, *wanted]
         statement = select(*self._raw).where(*wanted)
         if not self.why_not_resumable:
             statement = statement.order_by(*self._raw)
         with self._snapshot() as connection:
             count = self._count(connection, wanted)
-            for part in self._counted(self._parts(connection, statement), count):
-                position = _position(part[-1]) or position
-                yield Batch(self._keys(part), len(part), position)
+            yield from self._counted(self._parts(connection, statement), count)
 
     def _keys(self, part: list[Any]) -> list[Key]:
         """The keys of rows, as `_parts` gives them."""
@@ -234,6 +278,16 @@ class TableSource(DatabaseSource):
     def _count(self, connection: Connection, wanted: list[ColumnElement[bool]]) -> int:
         counting = select(func.count()).select_from(self._table).where(*wanted)
         return int(connection.execute(counting).scalar_one())
+
+    def _why_not_parallel(self) -> str:
+        if self._parallel < 1:
+            return f"expected 1 connection or more, got {self._parallel}"
+        if not self.reads_ahead or isinstance(self.engine.pool, StaticPool):
+            return "its engine has no connection for each thread"
+        if len(self._columns) != 1 or not isinstance(self._columns[0].type, Integer):
+            found = ", ".join(repr(column.type) for column in self._columns)
+            return f"expected one column of integers, got {found}"
+        return self.why_not_resumable  # no index
 
     def _why_not_resumable(self) -> str:
         for column in self._columns:
@@ -305,8 +359,8 @@ def _position(row: Any) -> list[int | str] | None:
 
 def _from(columns: abc.Sequence[ColumnElement[Any]], values: list[Any]) -> ColumnElement[bool]:
     """Columns >= values, as rows are compared, spelled out: (a, b) >= (1, 2)."""
-    column, bound = columns[0], bindparam(None, values[0], NullType(), unique=True)
+    column, value = columns[0], bound(values[0])
     if len(columns) == 1:
-        return column >= bound
+        return column >= value
     rest = _from(columns[1:], values[1:])
-    return and_(column >= bound, or_(column > bound, rest))
+    return and_(column >= value, or_(column > value, rest))

@@ -224,14 +224,21 @@ def is_live(store: Store, name: str, chain_id: str) -> bool:
     return _id(store, row.number, row.live_chain) == chain_id
 
 
+def left_behind(store: Store, name: str) -> Rebuild | None:
+    """The rebuild of this filter that was begun and not ended, whoever has begun it."""
+    with store.changing("a rebuild") as core:
+        view = load_view(core, name)
+        return Rebuild(store, name, view) if view.coming and view.coming.stages else None
+
+
 def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
     """The rebuild with this id, if its coming chain is there still and can be trusted."""
     with store.changing("a rebuild") as core:
-        view = load_view(core, name)
-        if view.coming is None or doubt_of(view.coming):
+        found = left_behind(store, name)
+        if found is None or found.id != chain_id:
             return None
-        found = Rebuild(store, name, view)
-        return found if found.id == chain_id else None
+        coming = load_view(core, name).coming
+        return None if coming is None or doubt_of(coming) else found
 
 
 def begin(store: Store, name: str, spec: FilterSpec | None) -> Rebuild:

@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
 
 import bloomstore
+from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
 
 from .conftest import Sent
@@ -61,10 +67,31 @@ async def live(url: sa.URL, store: bloomstore.Store) -> None:
         await session.rollback()
     await asyncio.gather(*(write(sessions, f"together{n}@x") for n in range(10)))
     assert {plugin.probe(User.email, f"together{n}@x").name for n in range(10)} == {"MAYBE"}
+    await rebuild_anew(plugin, engine, sessions)
     plugin.unlisten()
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.drop_all)
     await engine.dispose()
+
+
+async def rebuild_anew(plugin: BloomPlugin, engine: AsyncEngine, sessions: Any) -> None:
+    """Deleted rows are shed, and what others write to the same loop meanwhile is kept."""
+    async with sessions.begin() as session:
+        await session.execute(sa.delete(User).where(User.email == "u3@x"))
+    assert plugin.probe(User.email, "u3@x") is Answer.MAYBE
+    done, *_ = await asyncio.gather(
+        plugin.rebuild_async(engine, User.email),
+        *(write(sessions, f"meanwhile{n}@x") for n in range(10)),
+    )
+    assert [(each.name, each.still) for each in done] == [("users.email", "")]
+    assert plugin.probe(User.email, "u3@x") is Answer.ABSENT
+    kept = ["a@x", "u4@x", *(f"meanwhile{n}@x" for n in range(10))]
+    assert plugin.partition(User.email, kept)[1] == kept
+    for wrong in (engine, engine.sync_engine):
+        with pytest.raises(SpecError, match="`rebuild_async` is for async ones"):
+            plugin.rebuild(wrong)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="`rebuild` is for others"):
+        await plugin.rebuild_async(engine.sync_engine)  # type: ignore[arg-type]
 
 
 async def write(sessions: Any, email: str) -> None:
