@@ -90,9 +90,9 @@ class Rebuild:
             self.added += self.add_many(keys)
             return True
         for prints in fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL):
-            self._unkept += len(prints)
             while len(prints):
                 taken, new = self._gathered().insert(prints)
+                self._unkept += taken  # by what is gathered now: to grow is to keep
                 self.added += new
                 if taken < len(prints):
                     self._grow()

@@ -285,3 +285,20 @@ def test_a_gathered_key_that_was_lost_is_noticed(
         rebuild(store, "seen", Listed(KEYS))
     monkeypatch.undo()
     assert answers(grown) == before
+
+
+@pytest.mark.parametrize("durability", ["commit", "process"])
+@pytest.mark.parametrize("count", [*range(590, 640, 7), 1500, 4001])
+def test_gathered_keys_are_all_there_wherever_a_stage_gets_full(
+    store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch, count: int, durability: Any
+) -> None:
+    """Also in the last batch, whose rest goes into a stage that is not full."""
+    monkeypatch.setattr("bloomstore.store.bulk.LEAST_KEYS", 300)
+    gathered = store.create("gathered", Fixed(capacity=9, target_error=0.1), durability=durability)
+    keys = [f"key {number}" for number in range(count)]
+    spec = Scalable(target_error=0.001, initial_capacity=600)
+    result = rebuild(store, "gathered", Listed(keys), spec=spec)
+    assert result.rows == count
+    assert gathered.may_contain_many(keys).all()
+    assert len(gathered.stats().stages) > (count > 700)
+    assert list(store.check()) == []
