@@ -55,9 +55,9 @@ class ActiveGuard:
         self.canon: Canon | None = None
         self.canons: tuple[Canon, ...] = ()  # of each column
         self.own: type | None = None  # values of this type are sent and kept as they are
-        self.mapper: Any = None  # of the class whose primary key it guards
         self._live: Live | None = None
-        self._distrusted: str | None = None  # a build of which the database knows nothing
+        # By engine a build of which its database knows nothing.
+        self._distrusted: dict[int, str | None] = {}
         self._lives: dict[int, Live] = {}  # the last of each engine
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
         self.feed = Feed(self) if declared.guard.feed == "outbox" else None
@@ -276,7 +276,7 @@ class ActiveGuard:
         """
         now = self.note().token
         is_another = live.token is not None and live.token not in (token_before, now)
-        self._distrusted = now if is_another else None
+        self._distrusted[id(live.dialect)] = now if is_another else None
         if self._lives.get(id(live.dialect)) == live:
             self._still_doubts()  # one more connection to what is known: other threads go on
         else:
@@ -314,6 +314,7 @@ class ActiveGuard:
         self.canon = None
         self._live = None
         self._lives.clear()
+        self._distrusted.clear()
 
     def form(self) -> dict[str, Any]:
         """What the keys of the filter depend on."""
@@ -350,12 +351,7 @@ class ActiveGuard:
         note = self.note()
         if not note.form:
             return NOT_BUILT
-        declared = self.fresh_note()
-        if (note.table, note.schema, note.columns) != (
-            declared.table,
-            declared.schema,
-            declared.columns,
-        ):
+        if note.place != self.fresh_note().place:
             return f"the filter {self.name!r} was built for {note.table} {note.columns}"
         if note.store != self.store.incarnation:
             return "the store is a restored copy"
@@ -363,7 +359,7 @@ class ActiveGuard:
             if note.database.get(name) != value:
                 was = note.database.get(name, "nothing")
                 return f"another database: its {name} is {value}, was {was} when it was built"
-        if note.token == self._distrusted:
+        if note.token in self._distrusted.values():
             return "the database was restored, or built with another store, since it was built"
         doubt = ""
         if note.form != self.form():
@@ -391,7 +387,11 @@ class ActiveGuard:
     def _has_its_form(self) -> bool:
         """Whether keys of now fit into the filter, whatever else is in doubt."""
         note = self.note()
-        return self.canon is not None and (note.building or note.form) in ({}, self.form())
+        return (
+            self.canon is not None
+            and note.place == self.fresh_note().place
+            and (note.building or note.form) in ({}, self.form())
+        )
 
     # The filter --------------------------------------------------------------------
 

@@ -73,16 +73,23 @@ class QuickPlan:
 class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
-    __slots__ = ("connection", "guards", "has_snapshots", "info", "lent", "may_skip")
+    __slots__ = ("connection", "guards", "has_snapshots", "info", "lent", "listening", "may_skip")
 
-    def __init__(self, connection: Connection, may_skip: bool) -> None:
+    def __init__(self, connection: Connection, may_skip: bool, listening: object) -> None:
         self.connection = connection
+        self.listening = listening
         self.info = connection.info  # reading it from the connection is slow
         self.lent = weakref.ref(connection.connection)
         self.may_skip = may_skip  # as far as its engine and its isolation level go
         self.has_snapshots = has_snapshots(connection)
-        # By mapped class: the guard of a get that was skipped, and where it would have asked.
-        self.guards: dict[Any, tuple[ActiveGuard, Any]] = {}
+        # By mapped class: guard and mapper of a get that was skipped, and where it would ask.
+        self.guards: dict[Any, tuple[ActiveGuard, Any, Any]] = {}
+
+    def holds(self, listening: object) -> bool:
+        """Whether the plugin has listened all the time, and the connection is the same still."""
+        lent = self.lent()
+        is_same = lent is not None and lent.dbapi_connection is not None
+        return is_same and self.listening is listening and listening is not None
 
 
 class Asker:
@@ -98,13 +105,14 @@ class Asker:
         self.policy = policy
         self._guards_of = guards.of
         self._listens_to = listens_to
-        self.is_listening = False  # while it is not, writes go unseen and nothing is answered
+        # While it is None, writes go unseen and nothing is answered; another one each time.
+        self.listening: object | None = None
         self._pending_of_connection = capture.pending
         # By weak reference to what the pool has lent.
         self.written = capture.pendings.data  # type: ignore[attr-defined]
         self._plans: dict[Any, ReadPlan | None] = {}
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
-        self._entities: dict[Any, ActiveGuard | None] = {}
+        self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
@@ -119,7 +127,9 @@ class Asker:
         connection.info.pop(SENT, None)
         standing = session.info.get(STANDING)
         if standing is None:
-            session.info[STANDING] = Standing(connection, self._is_usable(connection))
+            session.info[STANDING] = Standing(
+                connection, self._is_usable(connection), self.listening
+            )
         elif standing.connection is not connection:
             standing.may_skip = False  # several databases in one transaction
             standing.guards.clear()
@@ -216,40 +226,46 @@ class Asker:
             return None
         return statement.returning(*wanted)
 
-    def guard_of(self, entity: Any) -> ActiveGuard | None:
-        """The guard of the primary key of a mapped class."""
+    def guard_of(self, entity: Any) -> tuple[ActiveGuard, Any] | None:
+        """The guard of the primary key of a mapped class, and its mapper."""
         try:
             return self._entities[entity]
         except KeyError:
             found = self._entities[entity] = self._guard_of_entity(entity)
             return found
 
-    def may_skip_get(self, session: Session, entity: Any, guard: ActiveGuard, ident: Any) -> bool:
+    def may_skip_get(
+        self, session: Session, entity: Any, guard: ActiveGuard, mapper: Any, ident: Any
+    ) -> bool:
         """Whether session.get can only return None.
 
         The filter is asked first: a hit then costs no more than that.
         """
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
-        mapper = guard.mapper
         if guard.feed is not None and not self._is_caught_up(session, guard, mapper):
             return False
         may_skip = (
             guard.is_absent(ident, self.pending_of(session, mapper))
             and BYPASS not in session.info
             and _is_clean(session)
-            and not self._is_known(session, guard, ident)
+            and not _is_known(session, mapper, ident)
             and self._may_answer(session, mapper)
         )
         standing: Standing | None = session.info.get(STANDING)
         if may_skip and standing and self.policy == "explicit" and guard.feed is None:
-            standing.guards[entity] = guard, session.get_bind(mapper)
+            standing.guards[entity] = guard, mapper, session.get_bind(mapper)
         return may_skip
 
     def may_skip_again(
-        self, session: Session, standing: Standing, guard: ActiveGuard, bind: Any, ident: Any
+        self,
+        session: Session,
+        standing: Standing,
+        known: tuple[ActiveGuard, Any, Any],
+        ident: Any,
     ) -> bool:
         """may_skip_get for a key that the filter lacks, without what has not changed since then."""
+        guard, mapper, bind = known
         if standing.lent in self.written:
             pending = self._pending_of_connection(standing.connection)
             if pending and (guard in pending.unknown or ident in pending.keys.get(guard, ())):
@@ -258,17 +274,19 @@ class Asker:
             CHANGED not in standing.info
             and BYPASS not in session.info
             and _is_clean(session)
-            and (guard.mapper._identity_class, (ident,), None) not in session.identity_map
-            and session.get_bind(guard.mapper) is bind
-            and self.is_listening
+            and (mapper._identity_class, (ident,), None) not in session.identity_map
+            and session.get_bind(mapper) is bind
+            and standing.holds(self.listening)
         )
 
-    def compare_get(self, session: Session, guard: ActiveGuard, ident: Any, get: Any) -> Any:
+    def compare_get(
+        self, session: Session, guard: ActiveGuard, mapper: Any, ident: Any, get: Any
+    ) -> Any:
         """The policy `shadow`: sends the query of a get whatever the guard says."""
-        answer = self._ask_again(session, guard, ident)
+        answer = self._ask_again(session, guard, mapper, ident)
         found = get()
         if found is not None and answer is Answer.ABSENT:
-            self._disagrees(guard, ident, session)
+            self._disagrees(guard, mapper, ident, session)
         return found
 
     def pending_of(self, session: Session, mapper: Any = None) -> Pending | None:
@@ -290,22 +308,13 @@ class Asker:
             guard.unknown(why)
         return not why
 
-    def _ask_again(self, session: Session, guard: ActiveGuard, value: Any) -> Answer:
+    def _ask_again(self, session: Session, guard: ActiveGuard, mapper: Any, value: Any) -> Answer:
         """As of now, not as of the first answer of the transaction."""
         if guard.feed is not None:
             forget_catch_up(session.connection())
-            if not self._is_caught_up(session, guard, guard.mapper):
+            if not self._is_caught_up(session, guard, mapper):
                 return Answer.UNKNOWN
         return guard.ask(value, self.pending_of(session))
-
-    def _is_known(self, session: Session, guard: ActiveGuard, ident: Any) -> bool:
-        """Whether the session has an object of this identity, whatever the database has."""
-        identity: Any = (
-            guard.mapper._identity_class,
-            ident if type(ident) is tuple else (ident,),
-            None,
-        )
-        return identity in session.identity_map
 
     def _plan(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
         """The plan, and the value it asks for; for IN the bind's key and the list."""
@@ -370,7 +379,7 @@ class Asker:
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
             return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
-        if not self.is_listening or not standing.may_skip or CHANGED in standing.info:
+        if not standing.may_skip or CHANGED in standing.info or not standing.holds(self.listening):
             return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
             return False
@@ -380,7 +389,7 @@ class Asker:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""
         return self._listens_to(bind) and allows_skipping(bind)
 
-    def _guard_of_entity(self, entity: Any) -> ActiveGuard | None:
+    def _guard_of_entity(self, entity: Any) -> tuple[ActiveGuard, Any] | None:
         mapper = inspect(entity, raiseerr=False)
         if mapper is None or not hasattr(mapper, "primary_key"):
             return None
@@ -391,8 +400,7 @@ class Asker:
             if tuple(column.name for column in guard.declared.columns) == tuple(
                 column.name for column in key
             ) and all(column.table is key[0].table for column in key):
-                guard.mapper = mapper
-                return guard
+                return guard, mapper
         return None
 
     def _compare(self, state: ORMExecuteState) -> Result[Any] | None:
@@ -405,12 +413,13 @@ class Asker:
             return None
         frozen = state.invoke_statement().freeze()
         if frozen.data:
-            self._disagrees(plan.guard, value, state.session)
+            mapper = state.statement._propagate_attrs.get("plugin_subject")
+            self._disagrees(plan.guard, mapper, value, state.session)
         return frozen()
 
-    def _disagrees(self, guard: ActiveGuard, value: Any, session: Session) -> None:
+    def _disagrees(self, guard: ActiveGuard, mapper: Any, value: Any, session: Session) -> None:
         """A row that was committed in between is no false negative: then the key is known now."""
-        if self._ask_again(session, guard, value) is Answer.ABSENT:
+        if self._ask_again(session, guard, mapper, value) is Answer.ABSENT:
             guard.metrics.disagreements += 1
             guard.fence("shadow: the database has a row whose key the filter does not know")
             log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
@@ -426,6 +435,12 @@ def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) ->
         parameters.get(bind.key, bind.effective_value)
         for bind in (binds[place] for place in plan.places)
     ]
+
+
+def _is_known(session: Session, mapper: Any, ident: Any) -> bool:
+    """Whether the session has an object of this identity, whatever the database has."""
+    values = ident if type(ident) is tuple else (ident,)
+    return (mapper._identity_class, values, None) in session.identity_map
 
 
 def _is_clean(session: Session) -> bool:

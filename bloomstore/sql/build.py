@@ -100,7 +100,7 @@ def build_guard(
 def _replace_if_of_another_form(guard: ActiveGuard) -> None:
     note, fresh = guard.note(), guard.fresh_note()
     is_another = note.form and (
-        (note.table, note.schema, note.columns) != (fresh.table, fresh.schema, fresh.columns)
+        note.place != fresh.place
         or note.form != guard.form()
         or note.database != guard.identity()
         or note.store != guard.store.incarnation

@@ -13,7 +13,8 @@ Invariants
      invalidated first, because the pool would hand the open transaction to its next user.
   2. A fence of a transaction is raised while the transaction is open in the database, so a build
      that waits for open transactions has read its rows when it lowers the fence.
-  3. Savepoints do not matter: keys of a rolled back one are spare keys.
+  3. Savepoints do not matter: keys of a rolled back one are spare keys. But the release of one may
+     be a commit on SQLite, whose driver sends no BEGIN before it.
 
 The last two are no events but methods of the dialect, which are wrapped: they are the last point
 before the driver, after every listener that may still write, and reads pay nothing for them. An
@@ -66,6 +67,8 @@ class Capture:
         }
         # By what the pool has lent: it is gone when the connection returns.
         self.pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
+        # By transaction the tables that it has written to and that had no guard then.
+        self._unguarded: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
         self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
         self._wraps: dict[Engine, list[Wrap]] = {}
 
@@ -126,6 +129,7 @@ class Capture:
 
     def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
+        self._look_for_new_guards()
         raw = lent.dbapi_connection
         for reference in self.pendings.keyrefs():  # a copy: other threads come and go
             other = reference()
@@ -148,8 +152,17 @@ class Capture:
 
     # Steps -------------------------------------------------------------------------
 
+    def _look_for_new_guards(self) -> None:
+        """One may be declared, and built, between a look at a statement and its commit."""
+        for guard in self._guards.refresh():
+            for reference in self._unguarded.keyrefs():
+                names = self._unguarded.get(reference(), ())
+                if guard.declared.table.name.lower() in names or "" in names:
+                    guard.fence("it was declared while this program wrote to its table")
+                    break
+
     def _sees(self, connection: Connection, statement: str, context: Any) -> None:
-        self._guards.refresh()
+        self._look_for_new_guards()
         compiled = context.compiled
         if compiled is None:
             self._sees_text(connection, statement, context)
@@ -174,6 +187,9 @@ class Capture:
             assert plan is not None
         if plan is not NOTHING:
             self._sees_write(connection, plan, context)
+        elif (transaction := connection.get_transaction()) is not None:
+            name = getattr(getattr(compiled.statement, "table", None), "name", "")
+            self._unguarded.setdefault(transaction, set()).add(str(name).lower())
 
     def _sees_write(self, connection: Connection, plan: WritePlan, context: Any) -> None:
         pending = self._pending_of(connection)
@@ -220,7 +236,9 @@ class Capture:
             connection.info[CHANGED] = True
         if text.changes_engine:
             self.changed.add(id(connection.dialect))
-        if not text.may_write and not text.may_commit:
+        # The driver of SQLite may have begun with the savepoint: then its release is the commit.
+        may_commit = text.may_commit or (text.releases and connection.dialect.name == "sqlite")
+        if not text.may_write and not may_commit:
             return
         forget_catch_up(connection)
         written = {
@@ -233,7 +251,7 @@ class Capture:
         if is_autocommit(connection):
             if written:
                 self._settle_in_flight(connection, pending, context)
-        elif text.may_commit and (pending.keys or pending.unknown):
+        elif may_commit and pending:
             self._settle(connection, pending)
             pending.unknown.update(written)  # the rows may come after a build's snapshot
 

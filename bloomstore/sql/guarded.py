@@ -26,7 +26,7 @@ from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
-from bloomstore.sql.incarnation import ensure_incarnation, leave_token
+from bloomstore.sql.incarnation import ensure_incarnation, leave_token, read_tokens
 from bloomstore.sql.live import Live, read_live
 from bloomstore.sql.note import Note
 from bloomstore.sql.registry import Unreadable, read_registry
@@ -61,7 +61,16 @@ class GuardSource(TableSource):
     def identity(self) -> dict[str, Any]:
         """The database, the table, and the form of the keys as it is now."""
         self._live = self._read()
-        return super().identity() | {"form": self.form, "epoch": self._live.epoch}
+        begun = self._begun  # a restored database does not know of this rebuild
+        with self._errors(), self.engine.connect() as connection:
+            raw = connection.connection.dbapi_connection
+            token = read_tokens(raw, [begun])[begun]
+        found = {"form": self.form, "epoch": self._live.epoch, "begun": token}
+        return super().identity() | found
+
+    @property
+    def _begun(self) -> str:
+        return f"{self.name}/rebuild"
 
     def _read(self) -> Live:
         """The live table; a doubt ends everything."""
@@ -76,10 +85,11 @@ class GuardSource(TableSource):
         """Makes sure that there is a filter of this form, and that writers know the form."""
         with self._errors():
             ensure_incarnation(self.engine)
+            leave_token(self.engine, self._begun)
         self._live = self._read()
         note, fresh = self._note(), self._fresh_note()
         is_another = note.form and (
-            (note.table, note.schema, note.columns) != (fresh.table, fresh.schema, fresh.columns)
+            note.place != fresh.place
             or note.form != self.form
             or note.database != self._live.identity
             or note.store != self._store.incarnation
@@ -98,7 +108,8 @@ class GuardSource(TableSource):
             # seen by the scan, and whoever could see older rows is waited for before the switch.
             with self._errors(), self.engine.connect() as connection:
                 note.feed_building = feed.begin(connection)
-            self._seal()
+            with self._errors():
+                feed.seal(self.engine, self.name)
         self._write(note)
 
     def prepare(self, patience: float) -> None:
@@ -110,14 +121,16 @@ class GuardSource(TableSource):
         super().prepare(patience)
 
     def settle(self, patience: float) -> None:
-        """As for a table; a guard with an outbox may have read what is not on the server's disk."""
-        super().settle(patience)
-        if self._declared.guard.feed == "outbox":
-            self._seal()
+        """As for a table; and leaves the token of the build.
 
-    def _seal(self) -> None:
+        Not after the switch: when this process dies right behind it, the database may be restored
+        from a time before. The commit also brings what was read to the server's disk.
+        """
+        super().settle(patience)
+        note = self._note()
         with self._errors():
-            feed.seal(self.engine, self.name)
+            note.token = leave_token(self.engine, self.name)
+        self._write(note)
 
     def finish(self, rows: int) -> None:
         """The note says what the filter holds from now on."""
@@ -127,8 +140,7 @@ class GuardSource(TableSource):
             self._live.identity,
             self._store.incarnation,
         )
-        with self._errors():
-            note.token = leave_token(self.engine, self.name)
+        note.token = self._note().token
         note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
 

@@ -59,29 +59,34 @@ class Guards:
                 for declared in declared_on(table):
                     self._activate(ActiveGuard(self._store, declared))
 
-    def refresh(self) -> None:
+    def refresh(self) -> list[Undeclared]:
         """Another process may have declared a guard: this one must fence it from now on.
 
-        Its rows that were written before are read by the build that makes the guard valid: it
-        waits for transactions that were open when the guard was declared.
+        Returns those that are new. What was written before they were declared is read by the build
+        that makes them valid: it waits for transactions that were open then.
         """
+        fresh: list[Undeclared] = []
         with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
             generation = self._store.generation
             if generation == self._generation:
-                return
+                return fresh
             self._generation = generation
             notes = self._store.notes
-            known = {guard.name for guard in self} | self._undeclared.keys()
-            fresh = [
-                name
-                for name in (each.removeprefix(PREFIX) for each in notes if each.startswith(PREFIX))
-                if name not in known and name in self._store
-            ]
-            for name in fresh:
-                note = Note.unpack(notes[PREFIX + name])
-                self._undeclared[name] = Undeclared(self._store, name, note)
+            declared = {guard.name: guard.fresh_note().place for guard in self}
+            for each in notes:
+                name = each.removeprefix(PREFIX)
+                if not each.startswith(PREFIX) or name not in self._store:
+                    continue
+                note, other = Note.unpack(notes[each]), self._undeclared.get(name)
+                if declared.get(name) == note.place:
+                    self._undeclared.pop(name, None)
+                elif other is None or other.fresh_note().place != note.place:
+                    # Perhaps this program has another guard of the same name.
+                    fresh.append(Undeclared(self._store, name, note))
+                    self._undeclared[name] = fresh[-1]
             if fresh:
                 self._forget_plans()
+        return fresh
 
     def of(self, table: Any) -> list[ActiveGuard]:
         """The guards of the table that this Table object names exactly."""
@@ -142,7 +147,9 @@ class Guards:
             raise SpecError(f"two guards have the name {guard.name!r}: give one Guard(name=...)")
         table = guard.declared.table
         self._by_table.setdefault((table.schema, table.name.lower()), []).append(guard)
-        self._undeclared.pop(guard.name, None)
+        other = self._undeclared.get(guard.name)
+        if other is not None and other.fresh_note().place == guard.fresh_note().place:
+            del self._undeclared[guard.name]
 
     def _discover(self, table: Table) -> None:
         """A Table that was not in the metadata may declare guards of its own.

@@ -27,6 +27,11 @@ class Note:
     rows: int = 0
     deleted: int = 0
 
+    @property
+    def place(self) -> tuple[str, str | None, list[str]]:
+        """What is guarded."""
+        return self.table, self.schema, self.columns
+
     def pack(self) -> bytes:
         """As JSON, for people too."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()

@@ -109,7 +109,7 @@ class BloomPlugin:
         Guards answer UNKNOWN from now on. What is written before somebody listens again is not
         seen: then `build(engine, force=True)` reads it.
         """
-        self._asker.is_listening = False
+        self._asker.listening = None
         for undo in reversed(self._undo):
             undo()
         with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
@@ -139,7 +139,7 @@ class BloomPlugin:
         for name, listener in listeners:
             self._listen(engine, name, listener)
         self._engines.append(engine)
-        self._asker.is_listening = True
+        self._asker.listening = self._asker.listening or object()
         if target is engine:
             self._look_at(engine)
 

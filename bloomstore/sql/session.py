@@ -61,20 +61,22 @@ class GuardedSession(Session):
             else:
                 metrics.true_positives += 1
             return found
-        if asker.may_skip_again(self, standing, *known, ident):
+        if asker.may_skip_again(self, standing, known, ident):
             metrics.absent += 1
             return None
         return super().get(entity, ident)
 
     def _ask_and_get(self, asker: Asker, entity: Any, ident: Any) -> Any:
-        guard = asker.guard_of(entity)
-        if guard is None:
+        found_guard = asker.guard_of(entity)
+        if found_guard is None:
             return super().get(entity, ident)
+        guard, mapper = found_guard
         if asker.policy == "shadow":
-            return asker.compare_get(self, guard, ident, partial(super().get, entity, ident))
+            get = partial(super().get, entity, ident)
+            return asker.compare_get(self, guard, mapper, ident, get)
         metrics = guard.metrics
         maybe = metrics.maybe
-        if asker.may_skip_get(self, entity, guard, ident):
+        if asker.may_skip_get(self, entity, guard, mapper, ident):
             return None
         began = time.perf_counter()
         found = super().get(entity, ident)

@@ -38,6 +38,7 @@ class Text:
         "may_alter",
         "may_commit",
         "may_write",
+        "releases",
         "writes_anything",
     )
 
@@ -64,6 +65,7 @@ class Text:
         self.may_write = bool(words) and (bool(writes) or not (first in _READS or is_index))
         self.may_alter = first not in _STAYS | {"COPY", "LOAD"} or bool(found & _ALTERS)
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
+        self.releases = first == "RELEASE"
         self.writes_anything = self.may_write and bool(found & _ANYTHING)
 
     def writes_to(self, table: str) -> bool:

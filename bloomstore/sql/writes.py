@@ -158,6 +158,8 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
         return _bound(given, compiled)
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
+    if _names_loosely(statement._values or {}, column):
+        return Nowhere("the column is named by another object")
     if column.primary_key:
         return Server(column, list(column.table.primary_key.columns).index(column))
     if column.server_default is not None or column.default is not None:
@@ -192,6 +194,8 @@ def _updated(statement: Update, compiled: SQLCompiler, column: Column[Any] | Non
         return _bound(given, compiled)
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
+    if _names_loosely(_set_columns(statement), column):
+        return Nowhere("the column is named by another object")
     if column.key in (compiled.column_keys or ()):
         return Nowhere("a renamed parameter")
     if column.server_onupdate is not None or column.onupdate is not None:
@@ -212,6 +216,11 @@ def _given(values: Any, column: Column[Any]) -> Any:
         if isinstance(key, Column) and key.name == column.name and key.table is column.table:
             return value
     return None
+
+
+def _names_loosely(values: Any, column: Column[Any]) -> bool:
+    """Whether an alias's column or a bare column() of this name is set."""
+    return any(str(getattr(key, "name", key)).lower() == column.name.lower() for key in values)
 
 
 def _bound(value: Any, compiled: SQLCompiler) -> Source:

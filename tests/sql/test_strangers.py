@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 import bloomstore
-from bloomstore.errors import SpecError
+from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard, GuardedSession
 
 from .conftest import every_row_is_known
@@ -222,3 +223,127 @@ def test_wrong_arguments_are_named(store, plugin, engine) -> None:
     for names, call in wrong:
         with pytest.raises(SpecError, match=names):
             call()
+
+
+def test_a_guard_that_is_built_between_a_statement_and_its_commit(store, engine) -> None:
+    """The statement was looked at before there was a guard, and sent after it had been built."""
+    other = sa.create_engine(engine.url)
+    old = BloomPlugin(store)
+    old.listen(other)
+    table = reflected(engine)
+    new = BloomPlugin(store)
+
+    def declare(*_: Any) -> None:
+        if not new.guards:
+            new.listen(engine)
+            new.declare(Base.metadata)
+            new.build(engine)
+
+    sa.event.listen(other, "do_execute", declare)
+    with other.begin() as connection:
+        connection.execute(sa.insert(table).values(id=2, email="2@y"))
+    assert new.guards
+    assert new.probe(User.id, 2) is not Answer.ABSENT
+    assert new.probe(User.email, "2@y") is not Answer.ABSENT
+    sa.event.remove(other, "do_execute", declare)
+    old.unlisten()
+    new.unlisten()
+    other.dispose()
+
+
+def test_one_name_for_two_columns_in_two_releases(store, engine) -> None:
+    def release(column: str) -> tuple[sa.Table, BloomPlugin, sa.Engine]:
+        columns = [
+            sa.Column(
+                name, sa.Integer, info={"bloomstore": Guard(name="k")} if name == column else {}
+            )
+            for name in ("a", "b")
+        ]
+        table = sa.Table("renamed", sa.MetaData(), *columns)
+        own = sa.create_engine(engine.url)
+        table.create(own, checkfirst=True)
+        plugin = BloomPlugin(store, table.metadata)
+        plugin.listen(own)
+        return table, plugin, own
+
+    before, old, old_engine = release("a")
+    old.build(old_engine)
+    after, new, new_engine = release("b")
+    new.build(new_engine)
+    assert new.probe(after.c.b, 7) is Answer.ABSENT
+    with old_engine.begin() as connection:
+        connection.execute(sa.insert(before).values(a=1, b=7))
+    assert new.probe(after.c.b, 7) is not Answer.ABSENT
+    new.build(new_engine)
+    with old_engine.begin() as connection:
+        connection.execute(sa.update(before).values(b=8))
+    assert new.probe(after.c.b, 8) is not Answer.ABSENT
+    for plugin, each in ((old, old_engine), (new, new_engine)):
+        plugin.unlisten()
+        each.dispose()
+    before.drop(engine)
+
+
+@only_sqlite
+@pytest.mark.parametrize("moment", ["rebuild: position noted", "rebuild: switched"])
+def test_a_database_that_is_restored_in_the_middle_of_a_rebuild(
+    tmp_path: Path, store, engine, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that come back with it were read by no attempt."""
+
+    class Killed(BaseException):
+        pass
+
+    def point(name: str) -> None:
+        if name == moment:
+            raise Killed
+
+    with engine.begin() as connection:
+        connection.execute(
+            sa.insert(User), [{"id": n, "email": f"{n:05}@y"} for n in range(1, 400)]
+        )
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine)
+    plugin.build(engine)
+    engine.dispose()
+    backup = shutil.copy(engine.url.database, tmp_path / "backup.db")
+    with engine.begin() as connection:
+        connection.execute(sa.delete(User).where(User.id == 5))
+    monkeypatch.setattr("bloomstore.sql.scan.BATCH_ROWS", 100)
+    monkeypatch.setattr("bloomstore.rebuild.run.crash_point", point)
+    with pytest.raises(Killed):
+        plugin.rebuild(engine, User.id)
+    monkeypatch.setattr("bloomstore.rebuild.run.crash_point", lambda name: None)
+    plugin.unlisten()
+    engine.dispose()
+    shutil.copy(backup, engine.url.database)
+    after = BloomPlugin(store, Base.metadata)
+    after.listen(engine)
+    assert after.probe(User.id, 5) is not Answer.ABSENT
+    with contextlib.suppress(BloomStoreError):
+        after.rebuild(engine, User.id)
+    assert after.probe(User.id, 5) is not Answer.ABSENT
+    after.rebuild(engine, User.id, restart=True)
+    assert after.probe(User.id, 5) is Answer.MAYBE
+    assert after.probe(User.id, 5000) is Answer.ABSENT
+    after.unlisten()
+
+
+@only_sqlite
+def test_an_older_copy_beside_the_database_is_not_forgotten(tmp_path: Path, store, engine) -> None:
+    before = BloomPlugin(store, Base.metadata)
+    before.listen(engine)
+    before.build(engine)
+    engine.dispose()
+    copy = sa.create_engine(f"sqlite:///{shutil.copy(engine.url.database, tmp_path / 'copy.db')}")
+    before.build(engine, force=True)
+    before.unlisten()
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine, copy)
+    assert plugin.probe(User.id, 1).name == "UNKNOWN"
+    engine.dispose()
+    with engine.connect():
+        pass
+    assert plugin.probe(User.id, 1).name == "UNKNOWN"
+    plugin.unlisten()
+    copy.dispose()

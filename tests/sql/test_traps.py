@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 from sqlalchemy.ext.declarative import ConcreteBase
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column, sessionmaker
 from sqlalchemy.pool import StaticPool
 
 import bloomstore
@@ -419,3 +419,88 @@ def test_a_table_that_is_only_a_name(plugin, engine, form) -> None:
     is_fenced = form != "harmless"
     assert (plugin.probe(User.email, "2@y").name == "UNKNOWN") is is_fenced
     every_row_is_known(plugin, engine)
+
+
+FORMS: dict[str, Any] = {
+    "alias of a class": lambda: sa.update(A := aliased(User)).values({A.email: A.email + "x"}),
+    "alias of a table": lambda: sa.update(a := User.__table__.alias()).values(
+        {a.c.email: a.c.email + "x"}
+    ),
+    "ordered": lambda: sa.update(a := User.__table__.alias()).ordered_values(
+        (a.c.age, 1), (a.c.email, a.c.email + "x")
+    ),
+    "column()": lambda: sa.update(User.__table__).values({sa.column("email"): User.email + "x"}),
+    "insert of column()": lambda: sa.insert(User.__table__).values(
+        {sa.column("id"): 9, sa.column("email"): sa.func.lower("1@YX")}
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_key_may_be_named_by_another_object(plugin, engine, kind, form) -> None:
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(id=1, email="1@y", age=3))
+    try:
+        with engine.begin() as connection:
+            connection.execute(FORMS[form]())
+    except (sa.exc.SQLAlchemyError, AttributeError) as error:
+        pytest.skip(f"{kind} has no such form: {type(error).__name__}")
+    every_row_is_known(plugin, engine)
+
+
+@pytest.mark.parametrize("form", ["session", "core", "text"])
+def test_the_release_of_a_savepoint_may_be_the_commit(plugin, engine, sessions, form) -> None:
+    """The driver of SQLite sends no BEGIN before a SAVEPOINT."""
+    row = {"id": 31, "email": "31@y"}
+    if form == "session":
+        with sessions() as session:
+            inner = session.begin_nested()
+            session.add(User(**row))
+            session.flush()
+            inner.commit()
+            every_row_is_known(plugin, engine)
+            session.rollback()
+    else:
+        with engine.connect() as connection:
+            if form == "core":
+                with connection.begin_nested():
+                    connection.execute(sa.insert(User).values(row))
+            else:
+                connection.execute(sa.text("SAVEPOINT a"))
+                connection.execute(sa.insert(User).values(row))
+                connection.execute(sa.text("RELEASE SAVEPOINT a"))
+            every_row_is_known(plugin, engine)
+            connection.rollback()
+    every_row_is_known(plugin, engine)
+
+
+def test_two_classes_of_one_table_are_asked_where_each_is_bound(plugin, engine, tmp_path) -> None:
+    class Other(Base):
+        __table__ = User.__table__
+
+    elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/elsewhere.db")
+    Base.metadata.create_all(elsewhere)
+    with elsewhere.begin() as connection:
+        connection.execute(sa.insert(User).values(id=777, email="far@y"))
+    made = sessionmaker(binds={User: elsewhere, Other: engine}, class_=GuardedSession)
+    plugin.listen(made)
+    with made() as session:
+        assert session.get(Other, 5) is None
+        assert session.get(User, 777) is not None
+    elsewhere.dispose()
+    Base.registry._dispose_cls(Other)
+
+
+def test_a_session_whose_plugin_listened_elsewhere_meanwhile(
+    plugin, engine, sessions, sent
+) -> None:
+    with sessions() as session:
+        session.execute(select(User.id)).all()
+        session.get(User, 5)
+        session.get(User, 6)
+        plugin.unlisten()
+        plugin.listen(engine)
+        plugin.build(engine)
+        sent()
+        session.get(User, 5)
+        assert sent() == 1
