@@ -65,11 +65,14 @@ class Guards:
         Returns those that are new. What was written before they were declared is read by the build
         that makes them valid: it waits for transactions that were open then.
         """
-        fresh: list[Undeclared] = []
-        with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
+        try:
             generation = self._store.generation
-            if generation == self._generation:
-                return fresh
+        except BloomStoreError:
+            return []  # a closed store guards nothing
+        if generation == self._generation:
+            return []
+        fresh: list[Undeclared] = []
+        with contextlib.suppress(BloomStoreError):
             self._generation = generation
             notes = self._store.notes
             declared = {guard.name: guard.fresh_note().place for guard in self}
