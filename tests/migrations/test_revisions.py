@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import ast
+import tomllib
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
-import bloomstore
 from bloomstore.sql import incarnation, migrate, registry
 from bloomstore.sql.incarnation import ensure_incarnation
 from bloomstore.sql.migrate import MigrationError
@@ -79,17 +78,21 @@ def test_errors_name_what_and_where() -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_the_migrations_are_in_the_package(tmp_path: Path) -> None:
-    root = Path(bloomstore.__file__).parents[1]
-    if not (root / "setup.py").exists():
-        pytest.skip("not a checkout")
-    subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)],
-        cwd=root,
-        check=True,
-        capture_output=True,
-    )
-    packed = tmp_path / "bloomstore" / "migrations"
+def test_the_migrations_are_in_the_package() -> None:
+    """What a wheel is made of, as setup.py and pyproject.toml say it."""
+    root = Path(__file__).parents[2]
+    parsed = ast.parse((root / "setup.py").read_text())
+    calls = [node for node in ast.walk(parsed) if isinstance(node, ast.Call)]
+    (setup,) = [call for call in calls if getattr(call.func, "id", "") == "setup"]
+    given = {keyword.arg: keyword.value for keyword in setup.keywords}
+    assert ast.literal_eval(given["package_dir"]) == {"bloomstore.migrations": "migrations"}
+    packages = {
+        node.value for node in ast.walk(given["packages"]) if isinstance(node, ast.Constant)
+    }
+    assert packages >= {"bloomstore.migrations", "bloomstore.migrations.versions"}
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert "script.py.mako" in settings["package-data"]["bloomstore.migrations"]
     own = migrate.location()
-    for path in (own / "env.py", own / "script.py.mako", *own.glob("versions/*.py")):
-        assert (packed / path.relative_to(own)).read_text() == path.read_text()
+    assert (own / "env.py").exists()
+    assert (own / "script.py.mako").exists()
+    assert len(list(own.glob("versions/*.py"))) >= 2
