@@ -13,7 +13,7 @@ Not here: what to do when something is out of the ordinary (group.py, writer.py,
 
 from __future__ import annotations
 
-from bloomstore.kernels import OneKey
+from bloomstore.kernels import MAX_PRINTS_PER_CALL, OneKey
 from bloomstore.store import checkpoint, writer
 from bloomstore.store.core import Core
 from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
@@ -28,6 +28,8 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
     """
     live = view.live
     if core.doubt is not None or view.coming is not None or not writer.has_room(live):
+        return None
+    if len(prints) > MAX_PRINTS_PER_CALL:
         return None
     if not core.lock.take_at_once():
         return None

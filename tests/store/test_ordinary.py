@@ -181,3 +181,17 @@ def test_a_rebuild_that_begins_before_the_lock_gets_the_known_keys_too(
         assert begun
         begun[0].switch()
         assert seen.may_contain_many([3, 5, 7, 1_000_000]).all()
+
+
+def test_more_keys_than_a_kernel_takes_are_added_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were to be a bulk load; by the time of the lock there is a reason against it."""
+    says = iter([True, False])
+    monkeypatch.setattr("bloomstore.store.bulk.is_bulk", lambda *_: next(says))
+    with bloomstore.open(tmp_path / "store") as store:
+        seen = store.create("seen", Fixed(capacity=400_000, target_error=0.01))
+        seen.add(-1)
+        assert -2 not in seen  # from now on keys are added in the ordinary way
+        assert seen.add_many(np.arange(300_000)) > 290_000
+        assert seen.may_contain_many(np.arange(300_000)).all()
