@@ -246,10 +246,15 @@ class ActiveGuard:
     def note_deleted(self) -> None:
         """Adds what this process has counted to the note, which outlives it."""
         count, self.metrics.deleted = self.metrics.deleted, 0
-        note = self.note()
-        if count and note.form:
+
+        def add(raw: bytes | None) -> bytes | None:
+            if raw is None or not (note := Note.unpack(raw)).form:
+                return None
             note.deleted += count
-            self.write_note(note)
+            return note.pack()
+
+        if count:  # a build in another process may write the note at the same time
+            self.store.notes.change(PREFIX + self.name, add)
 
     def stats(self) -> dict[str, Any]:
         """What it answered in this process, and what is known of its filter."""

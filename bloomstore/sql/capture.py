@@ -67,8 +67,6 @@ class Capture:
         }
         # By what the pool has lent: it is gone when the connection returns.
         self.pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
-        # By transaction the tables that it has written to and that had no guard then.
-        self._unguarded: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
         self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
         self._wraps: dict[Engine, list[Wrap]] = {}
 
@@ -129,7 +127,6 @@ class Capture:
 
     def do_commit(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
-        self._look_for_new_guards()
         raw = lent.dbapi_connection
         for reference in self.pendings.keyrefs():  # a copy: other threads come and go
             other = reference()
@@ -152,20 +149,11 @@ class Capture:
 
     # Steps -------------------------------------------------------------------------
 
-    def _look_for_new_guards(self) -> None:
-        """One may be declared, and built, between a look at a statement and its commit."""
-        for guard in self._guards.refresh():
-            for reference in self._unguarded.keyrefs():
-                names = self._unguarded.get(reference(), ())
-                if guard.declared.table.name.lower() in names or "" in names:
-                    guard.fence("it was declared while this program wrote to its table")
-                    break
-
     def _sees(self, connection: Connection, statement: str, context: Any) -> None:
-        self._look_for_new_guards()
+        version = self._guards.refresh()
         compiled = context.compiled
         if compiled is None:
-            self._sees_text(connection, statement, context)
+            self._sees_text(connection, statement, context, version)
             return
         known = self._plans.get(id(compiled))
         if known is not None and known[0]() is compiled:
@@ -178,18 +166,17 @@ class Capture:
         if plan is READS:
             return
         if plan is None:
-            self._sees_text(connection, statement, context)
+            self._sees_text(connection, statement, context, version)
             return
         forget_catch_up(connection)
         translated = context.execution_options.get("schema_translate_map")
         if translated:
             plan = self._plan(compiled, translated)  # it depends on the map
             assert plan is not None
-        if plan is not NOTHING:
+        if plan is NOTHING:
+            self._pending_of(connection).concerns_nobody(compiled, version)
+        else:
             self._sees_write(connection, plan, context)
-        elif (transaction := connection.get_transaction()) is not None:
-            name = getattr(getattr(compiled.statement, "table", None), "name", "")
-            self._unguarded.setdefault(transaction, set()).add(str(name).lower())
 
     def _sees_write(self, connection: Connection, plan: WritePlan, context: Any) -> None:
         pending = self._pending_of(connection)
@@ -226,7 +213,9 @@ class Capture:
             found.connection = weakref.ref(connection)
         return found
 
-    def _sees_text(self, connection: Connection, statement: str, context: Any) -> None:
+    def _sees_text(
+        self, connection: Connection, statement: str, context: Any, version: int
+    ) -> None:
         text = self._texts.get(statement)
         if text is None:
             if len(self._texts) >= TEXTS_KEPT:
@@ -247,6 +236,8 @@ class Capture:
             if text.writes_to(guard.declared.table.name)
         }
         pending = self._pending_of(connection)
+        if text.may_write:
+            pending.concerns_nobody(text, version)
         pending.unknown.update(written)
         if is_autocommit(connection):
             if written:
@@ -255,6 +246,23 @@ class Capture:
             self._settle(connection, pending)
             pending.unknown.update(written)  # the rows may come after a build's snapshot
 
+    def _look_again(self, pending: Pending) -> None:
+        """A guard may be declared, and built, between a look at a statement and its commit."""
+        if not pending.unguarded or self._guards.refresh() == pending.version:
+            return
+        for statement in pending.unguarded:
+            if isinstance(statement, Text):
+                guards = [
+                    guard
+                    for guard in self._guards.everything()
+                    if statement.writes_to(guard.declared.table.name)
+                ]
+            else:
+                plan = self._plan(statement, {})
+                guards = [] if plan is None else [guard for guard, _ in plan.written]
+            for guard in guards:
+                pending.unknown[guard] = "it was declared while its table was written to"
+
     def _landed(
         self, connection: Connection, cursor: Any, text: str, sent: Any, context: Any, many: bool
     ) -> None:
@@ -262,6 +270,7 @@ class Capture:
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         try:
+            self._look_again(pending)
             pending.settle()
         except BaseException:
             connection.invalidate()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,6 +39,8 @@ class Guards:
         self.when_new: list[Callable[[], None]] = []  # a new guard changes what plans say
         self._undeclared: dict[str, Undeclared] = {}
         self._generation = -1
+        self._version = 0
+        self._refreshing = threading.Lock()
         if metadata is not None:
             self.declare(metadata)
         self.refresh()
@@ -59,37 +62,41 @@ class Guards:
                 for declared in declared_on(table):
                     self._activate(ActiveGuard(self._store, declared))
 
-    def refresh(self) -> list[Undeclared]:
+    def refresh(self) -> int:
         """Another process may have declared a guard: this one must fence it from now on.
 
-        Returns those that are new. What was written before they were declared is read by the build
-        that makes them valid: it waits for transactions that were open then.
+        Returns how often new ones were found. What was written before they were declared is read by
+        the build that makes them valid: it waits for transactions that were open then.
         """
         try:
             generation = self._store.generation
         except BloomStoreError:
-            return []  # a closed store guards nothing
-        if generation == self._generation:
-            return []
-        fresh: list[Undeclared] = []
-        with contextlib.suppress(BloomStoreError):
-            self._generation = generation
-            notes = self._store.notes
-            declared = {guard.name: guard.fresh_note().place for guard in self}
-            for each in notes:
-                name = each.removeprefix(PREFIX)
-                if not each.startswith(PREFIX) or name not in self._store:
+            return self._version  # a closed store guards nothing
+        if generation != self._generation:
+            with self._refreshing:
+                self._read_notes()
+                self._generation = generation  # last: who sees it sees its guards
+        return self._version
+
+    def _read_notes(self) -> None:
+        notes = self._store.notes
+        declared = {guard.name: guard.fresh_note().place for guard in self}
+        is_new = False
+        for each in [each for each in notes if each.startswith(PREFIX)]:
+            name = each.removeprefix(PREFIX)
+            with contextlib.suppress(BloomStoreError, KeyError):  # dropped meanwhile, or damaged
+                if name not in self._store:
                     continue
                 note, other = Note.unpack(notes[each]), self._undeclared.get(name)
-                if declared.get(name) == note.place:
+                if declared.get(name) == note.place or note.feed:  # an outbox has its keys
                     self._undeclared.pop(name, None)
                 elif other is None or other.fresh_note().place != note.place:
                     # Perhaps this program has another guard of the same name.
-                    fresh.append(Undeclared(self._store, name, note))
-                    self._undeclared[name] = fresh[-1]
-            if fresh:
-                self._forget_plans()
-        return fresh
+                    self._undeclared[name] = Undeclared(self._store, name, note)
+                    is_new = True
+        if is_new:
+            self._forget_plans()
+            self._version += 1
 
     def of(self, table: Any) -> list[ActiveGuard]:
         """The guards of the table that this Table object names exactly."""

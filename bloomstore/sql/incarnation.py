@@ -54,12 +54,13 @@ def leave_token(engine: Engine, name: str) -> str:
     crash cannot take back the deletion of a row whose key the filter lacks.
     """
     token = str(uuid.uuid4())
-    with engine.begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
-        connection.execute(delete(TABLE).where(TABLE.c.id == _row_of(name)))
-        connection.execute(insert(TABLE).values(id=_row_of(name), value=token))
-    return token
+    while True:
+        with contextlib.suppress(IntegrityError), engine.begin() as connection:
+            if engine.dialect.name == "postgresql":
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
+            connection.execute(delete(TABLE).where(TABLE.c.id == _row_of(name)))
+            connection.execute(insert(TABLE).values(id=_row_of(name), value=token))
+            return token  # else another build has left its own at the same time
 
 
 def _row_of(name: str) -> int:

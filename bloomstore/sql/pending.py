@@ -36,7 +36,9 @@ class Pending:
         "deleted",
         "keys",
         "transaction",
+        "unguarded",
         "unknown",
+        "version",
         "waiting",
     )
 
@@ -44,6 +46,9 @@ class Pending:
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
         self.deleted: Counter[ActiveGuard] = Counter()
+        # Statements that no guard was concerned by, and the version of the guards at the first.
+        self.unguarded: set[Any] = set()
+        self.version = 0
         self.transaction: Callable[[], Any] = lambda: None  # a weak reference: whose keys these are
         self.connection: Callable[[], Any] = lambda: None
         # The statement that was collected last; kept alive while the server's part is not read.
@@ -51,7 +56,7 @@ class Pending:
         self.waiting: tuple[WritePlan, Any] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.keys or self.unknown or self.waiting)
+        return bool(self.keys or self.unknown or self.waiting or self.unguarded)
 
     @property
     def context(self) -> Any:
@@ -69,6 +74,12 @@ class Pending:
         if plan.needs_server or plan.deleted_from:
             self.waiting = plan, context
         self._collect(plan, context, from_server=False)
+
+    def concerns_nobody(self, statement: Any, version: int) -> None:
+        """A statement that no guard of this version is concerned by."""
+        if not self.unguarded:
+            self.version = version
+        self.unguarded.add(statement)
 
     def resolve(self) -> None:
         """Reads what the server has made of the last statement."""
@@ -107,6 +118,7 @@ class Pending:
         self.keys.clear()
         self.unknown.clear()
         self.deleted.clear()
+        self.unguarded.clear()
         self.waiting = None
 
     def _collect(self, plan: WritePlan, context: Any, *, from_server: bool) -> None:

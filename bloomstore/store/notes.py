@@ -36,6 +36,16 @@ class Notes(abc.MutableMapping[str, bytes]):
         with self._store.changing("a note") as core, core.change() as change:
             change.put_note(_key(name), value)
 
+    def change(self, name: str, make: abc.Callable[[bytes | None], bytes | None]) -> None:
+        """Replaces a note by what `make` makes of it, with no other change in between.
+
+        `make` is given None where there is no note; None from it changes nothing.
+        """
+        with self._store.changing("a note") as core, core.change() as change:
+            value = make(change.note(_key(name)))
+            if value is not None:
+                change.put_note(_key(name), value)
+
     def __delitem__(self, name: str) -> None:
         with self._store.changing("a note") as core, core.change() as change:
             if change.note(_key(name)) is None:

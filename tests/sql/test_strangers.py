@@ -225,7 +225,8 @@ def test_wrong_arguments_are_named(store, plugin, engine) -> None:
             call()
 
 
-def test_a_guard_that_is_built_between_a_statement_and_its_commit(store, engine) -> None:
+@pytest.mark.parametrize("form", WRITES)
+def test_a_guard_that_is_built_between_a_statement_and_its_commit(store, engine, form) -> None:
     """The statement was looked at before there was a guard, and sent after it had been built."""
     other = sa.create_engine(engine.url)
     old = BloomPlugin(store)
@@ -240,12 +241,14 @@ def test_a_guard_that_is_built_between_a_statement_and_its_commit(store, engine)
             new.build(engine)
 
     sa.event.listen(other, "do_execute", declare)
+    sa.event.listen(other, "do_execute_no_params", declare)
     with other.begin() as connection:
-        connection.execute(sa.insert(table).values(id=2, email="2@y"))
+        WRITES[form](connection, table)
     assert new.guards
-    assert new.probe(User.id, 2) is not Answer.ABSENT
-    assert new.probe(User.email, "2@y") is not Answer.ABSENT
+    assert new.probe(User.id, 7) is not Answer.ABSENT
+    assert new.probe(User.email, "x@y") is not Answer.ABSENT
     sa.event.remove(other, "do_execute", declare)
+    sa.event.remove(other, "do_execute_no_params", declare)
     old.unlisten()
     new.unlisten()
     other.dispose()

@@ -292,6 +292,7 @@ def test_one_more_connection_does_not_fence_what_other_threads_write(plugin, eng
     assert not guard.why_unknown()
 
 
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)  # the form is then the same
 def test_another_database_does_not_fence_the_filter(store, engine, tmp_path) -> None:
     """A program that is pointed at a test database must not put production's guard in doubt."""
     table = table_of(sa.Integer)
@@ -304,8 +305,6 @@ def test_another_database_does_not_fence_the_filter(store, engine, tmp_path) -> 
         connection.execute(table.insert().values(id=1, c=7))
     elsewhere.unlisten()
     other.dispose()
-    if engine.dialect.name != "sqlite":  # else the form is the same, and so it is added
-        return
     assert not store["trapped.c"].fences
 
 
@@ -329,7 +328,7 @@ def test_a_doubtful_guard_beside_a_sound_one(plugin, engine, store) -> None:
     note = guard.note()
     note.form = {**note.form, "canon": "another/1"}
     guard.write_note(note)
-    assert guard._judge(guard._live) is None
+    guard._judge(guard._live)
     with engine.begin() as connection:
         connection.execute(sa.insert(User).values(id=78, email="doubt@y"))
     assert plugin.probe(User.id, 78) is Answer.MAYBE
@@ -437,14 +436,11 @@ FORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_key_may_be_named_by_another_object(plugin, engine, kind, form) -> None:
+def test_a_key_may_be_named_by_another_object(plugin, engine, form) -> None:
     with engine.begin() as connection:
         connection.execute(sa.insert(User).values(id=1, email="1@y", age=3))
-    try:
-        with engine.begin() as connection:
-            connection.execute(FORMS[form]())
-    except (sa.exc.SQLAlchemyError, AttributeError) as error:
-        pytest.skip(f"{kind} has no such form: {type(error).__name__}")
+    with engine.begin() as connection:
+        connection.execute(FORMS[form]())
     every_row_is_known(plugin, engine)
 
 
