@@ -16,15 +16,16 @@ Sources of files are in files.py and text.py; those of databases and guards in b
 from __future__ import annotations
 
 import collections.abc as abc
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError
 from bloomstore.keys import Key
 
-# Two parts of what one commit takes: so few commits that they do not decide the speed, and a few
-# tens of MB of Python objects at most.
-BATCH_ROWS = 131_072
+# One turn of the writer: so few commits, and so few handovers between the thread that reads and the
+# one that adds, that they do not decide the speed; a few tens of MB of Python objects at most.
+BATCH_ROWS = 262_144
 
 Position = Any  # JSON
 
@@ -45,8 +46,8 @@ class Batch(NamedTuple):
     position: Position
 
 
-class Source:
-    """What a rebuild asks of its source. Sources that nobody writes to need only the first four."""
+class Source(ABC):
+    """What a rebuild asks of its source. Where nobody writes the first four are enough."""
 
     # Why a rebuild that was cut off must begin again; "" if it can go on at a position.
     why_not_resumable: str = ""
@@ -55,32 +56,32 @@ class Source:
     # Whether the fences of the filter stand for rows that this source has, see Filter.fence.
     lowers_fences: bool = False
 
+    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What tells this source, in its present state if it must not change, from others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self) -> int | None:
         """How many rows there are, or a few more; None if that is not known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """All keys after this position. Raises SourceError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """For people: where the keys come from."""
-        raise NotImplementedError
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027
         """A rebuild is about to begin anew, not to go on."""
 
-    def prepare(self, patience: float) -> None:
+    def prepare(self, patience: float) -> None:  # noqa: B027
         """Waits until every writer that did not know of the coming chain has ended."""
 
-    def settle(self, patience: float) -> None:
+    def settle(self, patience: float) -> None:  # noqa: B027
         """Waits until nobody can see rows any more that were gone when the batches were read."""
 
-    def finish(self, rows: int) -> None:
+    def finish(self, rows: int) -> None:  # noqa: B027
         """Writes down what the filter was built from. The switch has been made."""
 
 

@@ -8,15 +8,13 @@ order of the primary key this would not hold: an update of that key alone can mo
 is not read yet to what is, and no writer has a reason to add its guarded value again.) Ranges of an
 integer column can be read side by side, each in a snapshot of its own: ranges.py says why.
 
-Values are what the driver reads, without the result processing of any type. Rows with a NULL have
-no key. SQLAlchemy's own rows would take two thirds of the time, so batches are fetched from the
-driver's cursor.
+Values are what the driver reads, without the result processing of any type (parts.py). Rows with a
+NULL have no key.
 """
 
 from __future__ import annotations
 
 import collections.abc as abc
-import importlib
 from contextlib import closing, contextmanager
 from typing import Any
 from uuid import UUID
@@ -41,7 +39,6 @@ from sqlalchemy import (
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
-from sqlalchemy.sql import Executable
 from sqlalchemy.types import NullType
 
 from bloomstore.keys import Key
@@ -50,6 +47,7 @@ from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, S
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.incarnation import read_identity
+from bloomstore.sql.parts import parts_of
 from bloomstore.sql.ranges import Range, bound, divided
 
 
@@ -115,21 +113,6 @@ class DatabaseSource(Source):
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
             raise SourceError(f"{self._shown}: {str(error).splitlines()[0]}") from error
 
-    def _parts(self, connection: Connection, statement: Executable) -> abc.Iterator[list[Any]]:
-        """All rows as the driver has them: values if there is one column, tuples if several."""
-        result = connection.execution_options(stream_results=True).execute(statement)
-        cursor: Any = result.cursor
-        is_single = len(cursor.description) == 1
-        try:
-            # SQLAlchemy has fetched one row already; were it another number, the count would tell.
-            first = [row[0] if is_single else tuple(row) for row in result.fetchmany(1)]
-            fetch = _fetching(cursor, is_single=is_single) if first else list
-            while part := first + fetch():
-                yield part
-                first = []
-        finally:
-            result.close()
-
     def _counted(self, parts: abc.Iterable[list[Any]], count: int) -> abc.Generator[list[Any]]:
         rows = 0
         for part in parts:
@@ -165,7 +148,7 @@ class SelectSource(DatabaseSource):
         """All rows; those with a NULL have no key."""
         with self._snapshot() as connection:
             count = self._count(connection)
-            parts = self._parts(connection, text(self._statement.replace(":", "\\:")))
+            parts = parts_of(connection, text(self._statement.replace(":", "\\:")), BATCH_ROWS)
             for part in self._counted(parts, count):
                 yield Batch(list(filter(_is_key, part)), len(part), None)
 
@@ -269,10 +252,10 @@ class TableSource(DatabaseSource):
             statement = statement.order_by(*self._raw)
         with self._snapshot() as connection:
             count = self._count(connection, wanted)
-            yield from self._counted(self._parts(connection, statement), count)
+            yield from self._counted(parts_of(connection, statement, BATCH_ROWS), count)
 
     def _keys(self, part: list[Any]) -> list[Key]:
-        """The keys of rows, as `_parts` gives them."""
+        """The keys of rows, as `parts_of` gives them."""
         return part
 
     def _count(self, connection: Connection, wanted: list[ColumnElement[bool]]) -> int:
@@ -330,20 +313,6 @@ def reflect(engine: Engine, name: str, schema: str | None = None) -> Table:
     except SQLAlchemyError as error:
         shown = engine.url.render_as_string(hide_password=True)
         raise SourceError(f"{shown}: {str(error).splitlines()[0]}") from error
-
-
-def _fetching(cursor: Any, *, is_single: bool) -> abc.Callable[[], list[Any]]:
-    """A function that fetches the next batch from a driver's cursor.
-
-    psycopg makes no tuple around a single value if it is told so: 2 * 10^6 fewer objects, which
-    would also be looked at by the garbage collector.
-    """
-    if is_single and type(cursor).__module__.startswith("psycopg."):
-        cursor.row_factory = importlib.import_module("psycopg.rows").scalar_row
-        return lambda: cursor.fetchmany(BATCH_ROWS)
-    if is_single:
-        return lambda: [value for (value,) in cursor.fetchmany(BATCH_ROWS)]
-    return lambda: list(map(tuple, cursor.fetchmany(BATCH_ROWS)))
 
 
 def _is_key(value: Any) -> bool:

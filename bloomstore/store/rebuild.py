@@ -89,7 +89,9 @@ class Rebuild:
         if not self._is_large():
             self.added += self.add_many(keys)
             return True
-        for prints in fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL):
+        # Large chunks: after each call of a kernel this thread may wait 5 ms for the interpreter,
+        # which the thread that reads the source holds.
+        for prints in fingerprint_chunks(keys, self._seed, writer.TURN_KEYS):
             while len(prints):
                 taken, new = self._gathered().insert(prints)
                 self._unkept += taken  # by what is gathered now: to grow is to keep

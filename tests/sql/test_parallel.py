@@ -117,13 +117,13 @@ def test_a_guard_is_rebuilt_in_parallel_and_goes_on_where_it_was_cut_off(
 def test_a_row_that_one_range_lost_is_noticed(
     engine: sa.Engine, table: sa.Table, store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scan.DatabaseSource._parts
+    real = scan.parts_of
 
-    def truncated(self: Any, *arguments: Any) -> Iterator[list[Any]]:
-        for part in real(self, *arguments):
+    def truncated(*arguments: Any) -> Iterator[list[Any]]:
+        for part in real(*arguments):
             yield [value for value in part if value != 150]
 
-    monkeypatch.setattr(scan.DatabaseSource, "_parts", truncated)
+    monkeypatch.setattr(scan, "parts_of", truncated)
     store.create("plain", Scalable(target_error=1e-3)).add("before")
     with pytest.raises(Incomplete, match="read 238 rows of 239"):
         rebuild(store, "plain", TableSource(engine, table, ["id"], parallel=4))

@@ -212,13 +212,13 @@ def test_a_snapshot_older_than_the_scan_is_seen_although_it_only_reads(
 def test_rows_that_were_counted_and_not_read_are_noticed(
     filled: BloomPlugin, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scan.DatabaseSource._parts
+    real = scan.parts_of
 
-    def truncated(self: Any, *arguments: Any) -> Iterator[list[Any]]:
-        for part in real(self, *arguments):
+    def truncated(*arguments: Any) -> Iterator[list[Any]]:
+        for part in real(*arguments):
             yield part[:-1]
 
-    monkeypatch.setattr(scan.DatabaseSource, "_parts", truncated)
+    monkeypatch.setattr(scan, "parts_of", truncated)
     with pytest.raises(Incomplete, match="read 249 rows of 250"):
         filled.rebuild(engine, User.email)
     monkeypatch.undo()

@@ -1,0 +1,80 @@
+"""The rows of a statement in parts, as the driver has them and as fast as it gives them.
+
+SQLAlchemy's own rows would take two thirds of the time, so they are fetched from the driver: by a
+server-side cursor, or, where psycopg can, from one running statement. A cursor and its server wait
+for each other, first the one, then the other; a statement's rows are on their way while those
+before are made: 3.7 to 4.5 s instead of 5.8 to 8.4 for 10^7 texts (tools/bench_rebuild.py).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import importlib
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.sql import Executable
+from sqlalchemy.sql.elements import ClauseElement
+
+# psycopg makes rows of so many at a time: with ten times as many they no longer fit the buffer of
+# the connection, and both sides wait again.
+_CHUNK_ROWS = 1000
+
+
+def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Iterator[list[Any]]:
+    """All rows, `size` at a time: values if there is one column, tuples if several.
+
+    Who leaves it early may have to roll the transaction back: a running statement is cancelled.
+    """
+    if _can_stream(connection):
+        return _streamed(connection, statement, size)
+    return _fetched(connection, statement, size)
+
+
+def _can_stream(connection: Connection) -> bool:
+    """Psycopg from 3.2 on with libpq 17."""
+    if connection.dialect.driver != "psycopg":
+        return False
+    capabilities = getattr(connection.dialect.loaded_dbapi, "capabilities", None)
+    has = getattr(capabilities, "has_stream_chunked", None)
+    return has is not None and has()
+
+
+def _streamed(connection: Connection, statement: Executable, size: int) -> abc.Iterator[list[Any]]:
+    assert isinstance(statement, ClauseElement)
+    compiled = statement.compile(dialect=connection.dialect)
+    raw: Any = connection.connection.dbapi_connection
+    with (
+        raw.cursor(row_factory=_row_factory) as cursor,
+        closing(cursor.stream(str(compiled), compiled.params, size=_CHUNK_ROWS)) as rows,
+    ):
+        while part := list(islice(rows, size)):
+            yield part
+
+
+def _row_factory(cursor: Any) -> Any:
+    """No tuple around a single value, which the garbage collector would look at, too."""
+    rows: Any = importlib.import_module("psycopg.rows")
+    is_single = cursor.description is not None and len(cursor.description) == 1
+    return (rows.scalar_row if is_single else rows.tuple_row)(cursor)
+
+
+def _fetched(connection: Connection, statement: Executable, size: int) -> abc.Iterator[list[Any]]:
+    result = connection.execution_options(stream_results=True).execute(statement)
+    cursor: Any = result.cursor
+    is_single = len(cursor.description) == 1
+    try:
+        # SQLAlchemy has fetched one row already; were it another number, the count would tell.
+        first = [row[0] if is_single else tuple(row) for row in result.fetchmany(1)]
+        more = bool(first)
+        while more:
+            rows = cursor.fetchmany(size)
+            more = bool(rows)
+            part = [value for (value,) in rows] if is_single else list(map(tuple, rows))
+            if first or part:
+                yield first + part
+                first = []
+    finally:
+        result.close()
