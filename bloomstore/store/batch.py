@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow
+from bloomstore.errors import FilterFull
 from bloomstore.filters.chain import Chain
-from bloomstore.store import checkpoint, writer
+from bloomstore.store import checkpoint, growth, writer
 from bloomstore.store.core import Core
-from bloomstore.store.view import FilterView
+from bloomstore.store.view import FilterView, load_view
 from bloomstore.store.writer import Part, Prints
 
 
@@ -85,7 +86,13 @@ def add_together(core: Core, wanted: abc.Sequence[tuple[FilterView, Prints]]) ->
             continue
         _plan_chain(core, view.row, view.live, prints, parts, full)
         if view.coming is not None:
-            _plan_chain(core, writer.coming_row(view.row), view.coming, prints, parts, full)
+            try:
+                _plan_chain(core, writer.coming_row(view.row), view.coming, prints, parts, full)
+            except FilterFull:  # the rebuild's alone, see writer.add
+                growth.discard_coming(core, view.row)
+                fresh = [(load_view(core, old.row.name), mine) for old, mine in wanted]
+                add_together(core, fresh)
+                return
     journal_bytes = writer.write(core, parts) if parts else 0
     for row, chain in full:
         checkpoint.seal(core, row, chain.newest.row)

@@ -134,6 +134,31 @@ def arrival_rate(stage: StageRow) -> float:
     return stage.spec.capacity / max(filled_at - stage.opened_at, 1e-6)
 
 
+def bury_chain(change: CatalogChange, core: Core, filter_number: int, chain: int) -> None:
+    """Takes a chain out of the catalog; tombstones allow its files to be unlinked."""
+    for stage in change.stage_rows(filter_number, chain):
+        file_name = stage.header(core.store_id).file_name
+        change.put_tombstone(stage.number, file_name, "dropped")
+        change.delete_stage(stage)
+    change.delete_journal(
+        [
+            entry.sequence
+            for entry in change.journal()
+            if entry.filter_number == filter_number and entry.chain == chain
+        ]
+    )
+
+
+def discard_coming(core: Core, row: FilterRow) -> None:
+    """Gives the coming chain of a filter up; the live one goes on."""
+    assert row.coming_chain is not None
+    with core.change() as change:
+        bury_chain(change, core, row.number, row.coming_chain)
+        change.update_filter(row.name, coming_chain=None, coming_spec=None)
+        change.raise_generation()
+    bury(core)
+
+
 def bury(core: Core) -> None:
     """Unlinks every tombstoned file that nobody is making, then removes the tombstones."""
     with core.catalog.read() as view:

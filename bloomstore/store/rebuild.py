@@ -152,7 +152,7 @@ class Rebuild:
             self._prove(core)
             row = self._view(core).row
             with core.change() as change:
-                bury_chain(change, core, row.number, row.live_chain)
+                growth.bury_chain(change, core, row.number, row.live_chain)
                 change.update_filter(
                     self.name,
                     spec=row.coming_spec,
@@ -165,15 +165,11 @@ class Rebuild:
             growth.bury(core)
 
     def discard(self) -> None:
-        """Gives the coming chain up; the live one goes on."""
+        """Gives the coming chain up, if that was not done yet; the live one goes on."""
         with self._store.changing("a rebuild") as core:
-            row = self._view(core).row
-            with core.change() as change:
-                assert row.coming_chain is not None
-                bury_chain(change, core, row.number, row.coming_chain)
-                change.update_filter(self.name, coming_chain=None, coming_spec=None)
-                change.raise_generation()
-            growth.bury(core)
+            row = load_view(core, self.name, self._number).row
+            if row.coming_chain == self._chain:
+                growth.discard_coming(core, row)
 
     def _prove(self, core: Core) -> None:
         """Compares every block with its checksum; the lock keeps everybody from changing one."""
@@ -195,7 +191,10 @@ class Rebuild:
     def _view(self, core: Core) -> FilterView:
         view = load_view(core, self.name, self._number)
         if self.is_switched or view.row.coming_chain != self._chain:
-            raise BloomStoreError(f"the rebuild of {self.name!r} is over")
+            raise BloomStoreError(
+                f"the rebuild of {self.name!r} is over: it was switched to or given up, by hand or"
+                " because writers found it full"
+            )
         return view
 
 
@@ -257,7 +256,7 @@ def begin(store: Store, name: str, spec: FilterSpec | None) -> Rebuild:
 
         def announce(change: CatalogChange) -> None:
             if row.coming_chain is not None:
-                bury_chain(change, core, row.number, row.coming_chain)
+                growth.bury_chain(change, core, row.number, row.coming_chain)
             change.update_filter(
                 name,
                 coming_chain=row.next_chain,
@@ -268,18 +267,3 @@ def begin(store: Store, name: str, spec: FilterSpec | None) -> Rebuild:
         growth.new_stage(core, row, row.next_chain, 0, first, announce)
         growth.bury(core)
         return Rebuild(store, name, load_view(core, name))
-
-
-def bury_chain(change: CatalogChange, core: Core, filter_number: int, chain: int) -> None:
-    """Takes a chain out of the catalog; tombstones allow its files to be unlinked."""
-    for stage in change.stage_rows(filter_number, chain):
-        file_name = stage.header(core.store_id).file_name
-        change.put_tombstone(stage.number, file_name, "dropped")
-        change.delete_stage(stage)
-    change.delete_journal(
-        [
-            entry.sequence
-            for entry in change.journal()
-            if entry.filter_number == filter_number and entry.chain == chain
-        ]
-    )

@@ -186,7 +186,7 @@ class Store:
                     if row is None:
                         raise FilterNotFound(name)
                     for chain in {stage.chain for stage in change.stage_rows(row.number)}:
-                        rebuild.bury_chain(change, core, row.number, chain)
+                        growth.bury_chain(change, core, row.number, chain)
                 except DamagedRow:
                     pass  # its files stay, unknown to anybody, and `check` names them
                 change.delete_filter(name)

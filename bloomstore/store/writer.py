@@ -73,10 +73,17 @@ def writing(core: Core, *, keep: bool = False) -> abc.Iterator[None]:
 
 
 def add(core: Core, view: FilterView, prints: Prints) -> int:
-    """Adds keys to the live chain and to that of a rebuild; returns how many were new."""
+    """Adds keys to the live chain and to that of a rebuild; returns how many were new.
+
+    A rebuild that has no room for them is given up: it is its plan that was too small, and no
+    reason to refuse keys that the filter can take.
+    """
     added = add_to_chain(core, view.row, view.live, prints)
     if view.coming is not None:
-        add_to_chain(core, coming_row(view.row), view.coming, prints)
+        try:
+            add_to_chain(core, coming_row(view.row), view.coming, prints)
+        except FilterFull:
+            growth.discard_coming(core, view.row)
     return added
 
 

@@ -12,8 +12,10 @@ from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
+from bloomstore.catalog.rows import Durability
 from bloomstore.errors import (
     BatchError,
+    BloomStoreError,
     FilterExists,
     FilterNotFound,
     NotAStore,
@@ -367,6 +369,34 @@ def test_a_rebuild_without_switch_changes_nothing(store: bloomstore.Store, path:
     assert users.may_contain_many(range(50)).all()
     assert not users.may_contain_many(range(1000, 1010)).any()
     assert len(list((path / "segments").iterdir())) == 1
+
+
+@pytest.mark.parametrize("durability", ["commit", "process"])
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_rebuild_that_is_too_small_for_its_writers_is_given_up(
+    store: bloomstore.Store, path: Path, durability: Durability, in_batch: bool
+) -> None:
+    users = store.create("users", SPEC, durability=durability)
+    others = store.create("others", SPEC)
+    with (
+        pytest.raises(BloomStoreError, match="writers found it full"),
+        store.rebuild("users", Fixed(capacity=100, target_error=1e-3)) as new,
+    ):
+        new.add_many(range(90))
+        if in_batch:
+            with store.batch():
+                users.add_many(range(1000, 2000))
+                others.add_many(range(1000, 2000))
+        else:
+            users.add_many(range(1000, 2000))
+            others.add_many(range(1000, 2000))
+        new.switch()
+    users.add(2000)
+    assert users.may_contain_many(range(1000, 2001)).all()
+    assert others.may_contain_many(range(1000, 2000)).all()
+    assert_sound(path)
+    with bloomstore.open(path) as again:
+        assert again["users"].may_contain_many(range(1000, 2001)).all()
 
 
 def test_a_rebuild_keeps_the_seed(store: bloomstore.Store) -> None:
