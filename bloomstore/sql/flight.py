@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-import weakref
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -26,25 +25,18 @@ class Flight:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        # By execution context, what closes the file and ends the lock. It is also done when the
-        # context is gone: a statement of many batches ends without a word, or with its connection.
-        self.held: weakref.WeakKeyDictionary[Any, weakref.finalize[Any, Any]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._held: dict[Any, FileIO] = {}  # by execution context; closing it ends the lock
 
-    def take_off(self, context: Any) -> bool:
-        """Before the keys are made durable; whether it was on the ground."""
-        if context not in self.held:
-            file = self._open()
-            self.held[context] = weakref.finalize(context, file.close)
+    def take_off(self, context: Any) -> None:
+        """Before the keys are made durable."""
+        if context not in self._held:
+            self._held[context] = file = self._open()
             fcntl.flock(file, fcntl.LOCK_SH)
-            return True
-        return False
 
     def land(self, context: Any) -> None:
         """After the statement has ended, however it did."""
-        if (close := self.held.pop(context, None)) is not None:
-            close()
+        if (file := self._held.pop(context, None)) is not None:
+            file.close()
 
     def wait(self, patience: float) -> None:
         """Returns when every statement that was in flight at the call has landed."""

@@ -500,3 +500,38 @@ def test_a_session_whose_plugin_listened_elsewhere_meanwhile(
         sent()
         session.get(User, 5)
         assert sent() == 1
+
+
+def test_a_sequence_is_asked_before_its_row_is_sent(store, engine, kind) -> None:
+    if kind != "postgresql":
+        pytest.skip("sequences are tested on PostgreSQL")
+    table = sa.Table(
+        "numbered",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, sa.Sequence("numbers"), primary_key=True,
+                  info={"bloomstore": Guard()}),
+        sa.Column("c", sa.Integer),
+        implicit_returning=False,
+    )  # fmt: skip
+    plugin = built(store, engine, table.metadata)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values())
+        connection.execute(sa.insert(table).values(id=40))
+        connection.execute(sa.insert(table), [{"id": 50}, {"id": 51}])
+    assert every_row_is_known(plugin, engine) == 4
+    assert plugin.probe(table.c.id, 99) is Answer.ABSENT
+    plugin.unlisten()
+    table.metadata.drop_all(engine)
+
+
+def test_a_row_that_was_sent_counts_though_its_statement_failed_afterwards(plugin, engine) -> None:
+    def fails(*rest: object) -> None:
+        raise RuntimeError("a listener that fails")
+
+    with engine.connect() as connection:
+        sa.event.listen(connection, "after_cursor_execute", fails)
+        with pytest.raises(RuntimeError, match="a listener"):
+            connection.execute(sa.insert(User).values(email="sent@x"))
+        sa.event.remove(connection, "after_cursor_execute", fails)
+        connection.commit()
+    assert every_row_is_known(plugin, engine) == 2
