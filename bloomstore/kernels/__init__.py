@@ -5,6 +5,7 @@ numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND s
 
     find        which keys are reported by any of the vectors
     find_keys   the same for a list of plain keys or an int64 array, without fingerprints in between
+    are_all     whether every value of a list is exactly of one type
     preview     what adding keys would change, up to given limits
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
@@ -32,6 +33,7 @@ __all__ = [
     "Keeper",
     "OneKey",
     "apply",
+    "are_all",
     "block_checksums",
     "count_bits",
     "find",
@@ -55,6 +57,7 @@ try:
         Keeper,
         OneKey,
         apply,
+        are_all,
         block_checksums,
         count_bits,
         find,
@@ -74,6 +77,7 @@ except ImportError as error:
     from bloomstore.kernels.numpy_kernels import (
         BACKEND,
         apply,
+        are_all,
         block_checksums,
         count_bits,
         find,

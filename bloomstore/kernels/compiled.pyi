@@ -24,6 +24,7 @@ def find_keys(
     seed: int,
     found: NDArray[np.bool_],
 ) -> int: ...
+def are_all(values: list[Any], kind: type) -> bool: ...
 def preview(
     vector: NDArray[np.uint8],
     geometry: Geometry,

@@ -61,3 +61,12 @@ cdef Py_ssize_t _find_list(
     if outcome:
         raise MemoryError
     return done
+
+
+def are_all(list values, type kind):
+    """Whether every value of the list is exactly of this type."""
+    cdef Py_ssize_t place
+    for place in range(len(values)):
+        if type(values[place]) is not kind:
+            return False
+    return True

@@ -14,6 +14,7 @@ import logging
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import inspect
@@ -38,6 +39,9 @@ PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
 STANDING = "bloomstore/standing"
 SENT = "bloomstore/sent"
+# Engines by class or table; SQLAlchemy 2.0 has no public name for it.
+_binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
+UNUSABLE = Pending()  # stands for: this session cannot be answered
 PLANS_KEPT = 1000
 # What a select() has that is made of columns, one WHERE and options, and nothing else.
 SIMPLE = frozenset(
@@ -58,7 +62,7 @@ def is_guarded(statement: Any) -> bool:
         options = statement._with_options
     except AttributeError:
         return False
-    return bool(options) and any(type(option) is Guarded for option in options)
+    return Guarded in map(type, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +74,47 @@ class QuickPlan:
     objects: list[Any]
 
 
+class Known:
+    """What get() of one class needs, once it is known that its guard may answer."""
+
+    __slots__ = ("bind", "guard", "identity_class", "is_bound", "mapper")
+
+    def __init__(self, session: Session, guard: ActiveGuard, mapper: Any) -> None:
+        self.guard = guard
+        self.mapper = mapper
+        self.identity_class = mapper._identity_class
+        self.bind = session.get_bind(mapper)
+        # Then get_bind() returns session.bind, and need not be called.
+        own = getattr(session.get_bind, "__func__", None)
+        self.is_bound = own is Session.get_bind and session.bind is self.bind
+
+
 class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
-    __slots__ = ("connection", "guards", "has_snapshots", "info", "lent", "listening", "may_skip")
+    __slots__ = (
+        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "reference"
+    )  # fmt: skip
 
-    def __init__(self, connection: Connection, may_skip: bool, listening: object) -> None:
+    def __init__(self, asker: Asker, connection: Connection) -> None:
+        self.asker = asker
         self.connection = connection
-        self.listening = listening
-        self.info = connection.info  # reading it from the connection is slow
-        self.lent = weakref.ref(connection.connection)
-        self.may_skip = may_skip  # as far as its engine and its isolation level go
-        self.has_snapshots = has_snapshots(connection)
-        # By mapped class: guard and mapper of a get that was skipped, and where it would ask.
-        self.guards: dict[Any, tuple[ActiveGuard, Any, Any]] = {}
+        self.listening = asker.listening
+        self.lent = connection.connection
+        self.reference = weakref.ref(self.lent)
+        self.info = self.lent.info  # reading it from the connection is slow
+        # As far as its engine and its isolation level go; None until somebody asks: most
+        # transactions that only write never do.
+        self.may_skip: bool | None = None
+        self.guards: dict[Any, Known] = {}  # by mapped class
 
-    def holds(self, listening: object) -> bool:
+    def holds(self) -> bool:
         """Whether the plugin has listened all the time, and the connection is the same still."""
-        lent = self.lent()
-        is_same = lent is not None and lent.dbapi_connection is not None
-        return is_same and self.listening is listening and listening is not None
+        return (
+            self.lent.dbapi_connection is not None
+            and self.listening is not None
+            and self.listening is self.asker.listening
+        )
 
 
 class Asker:
@@ -124,12 +149,10 @@ class Asker:
 
     def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
         """Remembers the connection of the session's transaction."""
-        connection.info.pop(SENT, None)
         standing = session.info.get(STANDING)
         if standing is None:
-            session.info[STANDING] = Standing(
-                connection, self._is_usable(connection), self.listening
-            )
+            session.info[STANDING] = standing = Standing(self, connection)
+            standing.info.pop(SENT, None)
         elif standing.connection is not connection:
             standing.may_skip = False  # several databases in one transaction
             standing.guards.clear()
@@ -169,10 +192,12 @@ class Asker:
         self, session: Session, statement: Any, parameters: Any, options: abc.Mapping[str, Any]
     ) -> Result[Any] | tuple[Any, Any] | None:
         """An empty result, or a statement and parameters with fewer keys, or None: leave it."""
-        asked = self._ask(session, statement, parameters, options)
-        if asked is None:
+        plan, value = self._plan(statement, parameters)
+        if plan is None or (not plan.is_list and plan.guard.may_be_there(value)):
+            return None  # what the filter has is sent, whatever else there is to know
+        pending = self._pending_if_usable(session, statement, plan, options)
+        if pending is UNUSABLE:
             return None
-        plan, value, pending = asked
         if not plan.is_list:
             return plan.empty() if plan.guard.is_absent(value, pending) else None
         key, given = value
@@ -188,21 +213,20 @@ class Asker:
             return statement, {**parameters, key: kept}
         return with_values(statement, key, kept), parameters
 
-    def _ask(
-        self, session: Session, statement: Any, parameters: Any, options: abc.Mapping[str, Any]
-    ) -> tuple[ReadPlan, Any, Pending | None] | None:
-        """The plan, the value to ask for and what is pending; None if it must be left alone."""
+    def _pending_if_usable(
+        self, session: Session, statement: Any, plan: ReadPlan, options: abc.Mapping[str, Any]
+    ) -> Pending | None:
+        """What the session has written, which is flushed; UNUSABLE if it must be left alone."""
         if BYPASS in session.info or "schema_translate_map" in options:
-            return None
-        plan, value = self._plan(statement, parameters)
+            return UNUSABLE
         mapper = statement._propagate_attrs.get("plugin_subject")
-        if plan is None or not self._may_answer(session, mapper):
-            return None
+        if not self._may_answer(session, mapper):
+            return UNUSABLE
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
         if plan.guard.feed is not None and not self._is_caught_up(session, plan.guard, mapper):
-            return None
-        return plan, value, self.pending_of(session, mapper)
+            return UNUSABLE
+        return self.pending_of(session, mapper)
 
     def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
         """A bulk INSERT that returns the keys the server makes, where that can be had; or None."""
@@ -245,38 +269,44 @@ class Asker:
             return False  # another spelling of one value
         if guard.feed is not None and not self._is_caught_up(session, guard, mapper):
             return False
-        may_skip = (
+        standing: Standing | None = session.info.get(STANDING)
+        if standing and self.policy == "explicit" and guard.feed is None:
+            if not self._may_answer(session, mapper):
+                return False
+            standing.guards[entity] = Known(session, guard, mapper)
+        return (
             guard.is_absent(ident, self.pending_of(session, mapper))
             and BYPASS not in session.info
             and _is_clean(session)
             and not _is_known(session, mapper, ident)
             and self._may_answer(session, mapper)
         )
-        standing: Standing | None = session.info.get(STANDING)
-        if may_skip and standing and self.policy == "explicit" and guard.feed is None:
-            standing.guards[entity] = guard, mapper, session.get_bind(mapper)
-        return may_skip
 
-    def may_skip_again(
-        self,
-        session: Session,
-        standing: Standing,
-        known: tuple[ActiveGuard, Any, Any],
-        ident: Any,
-    ) -> bool:
-        """may_skip_get for a key that the filter lacks, without what has not changed since then."""
-        guard, mapper, bind = known
-        if standing.lent in self.written:
+    def may_skip_again(self, session: Any, standing: Standing, known: Known, ident: object) -> bool:
+        """may_skip_get for a key that the filter lacks, without what has not changed since then.
+
+        Attributes instead of methods of the session: a third of a microsecond instead of a whole.
+        """
+        if standing.reference in self.written:
             pending = self._pending_of_connection(standing.connection)
+            guard = known.guard
             if pending and (guard in pending.unknown or ident in pending.keys.get(guard, ())):
                 return False
+        identities = session.identity_map
         return (
-            CHANGED not in standing.info
+            not session._new
+            and not session._deleted
+            and not identities._modified
+            and (known.identity_class, (ident,), None) not in identities._dict
+            and standing.lent.dbapi_connection is not None
+            and standing.listening is self.listening
+            and CHANGED not in standing.info
             and BYPASS not in session.info
-            and _is_clean(session)
-            and (mapper._identity_class, (ident,), None) not in session.identity_map
-            and session.get_bind(mapper) is bind
-            and standing.holds(self.listening)
+            and (
+                session.bind is known.bind
+                if known.is_bound and not _binds_of(session)
+                else session.get_bind(known.mapper) is known.bind
+            )
         )
 
     def compare_get(
@@ -379,11 +409,15 @@ class Asker:
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
             return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
-        if not standing.may_skip or CHANGED in standing.info or not standing.holds(self.listening):
+        if standing.may_skip is None:
+            standing.may_skip = self._is_usable(standing.connection)
+        if not standing.may_skip or CHANGED in standing.info or not standing.holds():
             return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
             return False
-        return self.policy != "auto" or not standing.has_snapshots or SENT in standing.info
+        return (
+            self.policy != "auto" or SENT in standing.info or not has_snapshots(standing.connection)
+        )
 
     def _is_usable(self, bind: Any) -> bool:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""
@@ -405,15 +439,16 @@ class Asker:
 
     def _compare(self, state: ORMExecuteState) -> Result[Any] | None:
         """Sends the query all the same; a row for an absent key is a false negative."""
-        asked = self._ask(state.session, state.statement, state.parameters, state.execution_options)
-        if asked is None or asked[0].is_list:
+        statement, options = state.statement, state.execution_options
+        plan, value = self._plan(statement, state.parameters)
+        if plan is None or plan.is_list:
             return None
-        plan, value, pending = asked
-        if plan.guard.ask(value, pending) is not Answer.ABSENT:
+        pending = self._pending_if_usable(state.session, statement, plan, options)
+        if pending is UNUSABLE or plan.guard.ask(value, pending) is not Answer.ABSENT:
             return None
         frozen = state.invoke_statement().freeze()
         if frozen.data:
-            mapper = state.statement._propagate_attrs.get("plugin_subject")
+            mapper = statement._propagate_attrs.get("plugin_subject")
             self._disagrees(plan.guard, mapper, value, state.session)
         return frozen()
 

@@ -118,3 +118,9 @@ def test_answers_that_cannot_be_written_are_refused(twin: ModuleType) -> None:
     found.flags.writeable = False
     with pytest.raises(ValueError, match="writable"):
         twin.find_keys([empty_vector(BLOCKED)], [BLOCKED], np.zeros(3, np.int64), 0, found)
+
+
+@given(values=st.lists(st.sampled_from([1, -(2**70), True, 1.0, "1", b"1", None]), max_size=8))
+def test_exact_types_are_told_apart(twin: ModuleType, values: list[Any]) -> None:
+    for kind in (int, bool, float, str):
+        assert twin.are_all(values, kind) is all(type(value) is kind for value in values)
