@@ -78,19 +78,38 @@ def rebuild(
     if spec is not None and (capacity is not None or target_error is not None):
         raise SpecError("give either a whole spec, or capacity and target_error")
     require_own_source(store, name, source)
-    started = time.monotonic()
     wanted = {
         "spec": None if spec is None else spec_to_dict(spec),
         "capacity": capacity,
         "target_error": target_error,
     }
+    with source.held():
+        return _rebuild(store, name, source, wanted, spec, restart, patience, planned, progress)
+
+
+def _rebuild(
+    store: Store,
+    name: str,
+    source: Source,
+    wanted: dict[str, Any],
+    spec: FilterSpec | None,
+    restart: bool,
+    patience: float,
+    planned: abc.Callable[[int | None], object],
+    progress: Progress,
+) -> Rebuilt:
+    started = time.monotonic()
     found = _Begun() if restart else _begun_before(store, name, source, wanted)
     new, state, keys = found.new, found.state, 0
     resumed_at = 0 if state is None else state.rows
     if state is None:
         source.begin()
         plan = plan_rebuild(
-            store[name], source, spec=spec, capacity=capacity, target_error=target_error
+            store[name],
+            source,
+            spec=spec,
+            capacity=wanted["capacity"],
+            target_error=wanted["target_error"],
         )
         planned(plan.rows)
         new, state = _begin(store, name, plan.spec, _plain(source.identity()), wanted)

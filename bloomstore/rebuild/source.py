@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from bloomstore import Store
@@ -71,6 +72,10 @@ class Source(ABC):
     @abstractmethod
     def describe(self) -> str:
         """For people: where the keys come from."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Around a whole rebuild: nobody else builds what this source is for."""
+        return nullcontext()
 
     def begin(self) -> None:  # noqa: B027
         """A rebuild is about to begin anew, not to go on."""

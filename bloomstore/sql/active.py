@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sqlalchemy import Column
 
-from bloomstore import BloomStoreError, Filter, Store
+from bloomstore import BloomStoreError, Filter, Scalable, Store
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
+from bloomstore.kernels import are_all
 from bloomstore.keys import Key
 from bloomstore.sql import form
 from bloomstore.sql.answer import Answer
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from bloomstore.sql.pending import Pending
 
 log = logging.getLogger("bloomstore.sql")
+
+T = TypeVar("T")
 
 NOT_BUILT = "not built yet"
 DELETES_NOTED = 1000  # rows: a note is a durable commit
@@ -94,6 +97,17 @@ class ActiveGuard:
             self.reopen()
             return self.unknown(str(error))
 
+    def may_be_there(self, value: object) -> bool:
+        """Whether the filter has the value, where that says everything; a hit costs no more."""
+        if type(value) is not self.own or self.doubt or self.feed is not None:
+            return False
+        try:
+            found = value in self.filter and self.filter.was_sound
+        except BloomStoreError:
+            return False
+        self.metrics.maybe += found
+        return found
+
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
         if type(value) is self.own and not self.doubt and not pending:
@@ -110,8 +124,7 @@ class ActiveGuard:
             self.metrics.count_unknown(self.doubt or "pending", len(values))
             return values
         own = self.own
-        # list.count takes 13 ns per value, a set of the types 21.
-        is_own = own is not None and list(map(type, values)).count(own) == len(values)
+        is_own = own is not None and are_all(values, own)
         keys = values if is_own else [self._key_or_none(value) for value in values]
         places: Sequence[int] = range(len(keys))
         if not is_own:
@@ -230,12 +243,12 @@ class ActiveGuard:
             else:
                 self.fence("written while its filter was replaced")
 
-    def _with_filter(self, act: Callable[[Filter], object]) -> None:
+    def _with_filter(self, act: Callable[[Filter], T]) -> T:
         try:
-            act(self.filter)
+            return act(self.filter)
         except FilterNotFound:
             self.reopen()
-            act(self.filter)
+            return act(self.filter)
 
     def count_deleted(self, count: int) -> None:
         """Deleted rows leave their keys behind; how many is written down now and then."""
@@ -260,7 +273,7 @@ class ActiveGuard:
         """What it answered in this process, and what is known of its filter."""
         metrics = self.metrics
         note = self.note()
-        keys = self.filter.stats().keys
+        keys = self._with_filter(lambda found: found.stats()).keys
         deleted = note.deleted + metrics.deleted
         return {
             "state": self.why_unknown() or "valid",
@@ -344,7 +357,7 @@ class ActiveGuard:
         """Why the guard answers UNKNOWN now; "" if it does not."""
         if self.doubt and self._still_doubts():
             return self.doubt
-        state = self.filter.state
+        state = self._with_filter(lambda found: found.state)
         return "" if state.is_sound else str(state)
 
     def write_note(self, note: Note) -> None:
@@ -412,13 +425,13 @@ class ActiveGuard:
                     if isinstance(error, StoreReadOnly):
                         raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
 
-    def create(self) -> Filter:
+    def create(self, spec: Scalable | None = None) -> Filter:
         """A new filter, fenced until it is built; the note says of what."""
         guard = self.declared.guard
         if PREFIX + self.name not in self.store.notes:
             self.write_note(self.fresh_note())  # other programs look for it when the filter comes
         return self.store.create(
-            self.name, guard.spec, durability=guard.durability, fence=NOT_BUILT
+            self.name, spec or guard.spec, durability=guard.durability, fence=NOT_BUILT
         )
 
     def reopen(self) -> None:

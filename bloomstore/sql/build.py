@@ -10,21 +10,25 @@ The order is that of CREATE INDEX CONCURRENTLY (sql.md D14):
 Fences that were raised after step 1 stay: their rows may be younger than the snapshot.
 
 A filter that is only fenced is caught up: its keys stay and the missing ones are added. One whose
-column, database or store has changed is replaced by a new one.
+column, database or store has changed is replaced by a new one. At the first build the filter gets
+one stage for the rows there are, as from a rebuild: every stage more is one more to ask.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
 
-from sqlalchemy import func, select, type_coerce
+from sqlalchemy import Select, func, select, type_coerce
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.types import NullType
 
-from bloomstore.errors import BloomStoreError, FilterNotFound
+from bloomstore.errors import BloomStoreError, FilterExists, FilterNotFound
 from bloomstore.keys import Key
+from bloomstore.rebuild.plan import HEADROOM
 from bloomstore.sql import feed
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
@@ -32,6 +36,7 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.incarnation import leave_token
+from bloomstore.sql.note import PREFIX, Note
 
 CHUNK = 10_000
 
@@ -59,10 +64,24 @@ def build_guard(
     progress: Callable[[int], None],
 ) -> Built:
     """Makes one guard valid. Raises BuildError and changes nothing for the worse."""
-    if guard.canon is None:
-        raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
+    while True:
+        if guard.canon is None:
+            raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
+        try:
+            return _build(guard, engine, flight, patience, progress)
+        except FilterNotFound:  # a build in another process has replaced it
+            guard.reopen()
+
+
+def _build(
+    guard: ActiveGuard,
+    engine: Engine,
+    flight: Flight,
+    patience: float,
+    progress: Callable[[int], None],
+) -> Built:
     form, epoch = guard.form(), guard.epoch
-    _replace_if_of_another_form(guard)
+    _make_filter(guard, engine)
     note = guard.note()
     deleted = note.deleted  # their keys stay in a filter that is caught up
     note.building = form
@@ -97,7 +116,12 @@ def build_guard(
     return Built(guard.name, rows, keys, guard.why_unknown())
 
 
-def _replace_if_of_another_form(guard: ActiveGuard) -> None:
+def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
+    """Replaces a filter of another form, and one that nobody has begun to build if it is small.
+
+    Keys and fences that go with it are of rows that are committed, or of transactions that the
+    build waits for.
+    """
     note, fresh = guard.note(), guard.fresh_note()
     is_another = note.form and (
         note.place != fresh.place
@@ -105,12 +129,44 @@ def _replace_if_of_another_form(guard: ActiveGuard) -> None:
         or note.database != guard.identity()
         or note.store != guard.store.incarnation
     )
-    state = guard.filter.state
-    if is_another or state.name not in ("sound", "fenced"):
+    is_useless = is_another or guard.filter.state.name not in ("sound", "fenced")
+    if is_useless:
+        guard.write_note(fresh)
+    elif not _is_first(guard):
+        return
+    spec = guard.declared.guard.spec
+    keys = ceil(HEADROOM * _count(guard, engine))
+    if is_useless or keys > spec.initial_capacity:
         with contextlib.suppress(FilterNotFound):
             guard.store.drop(guard.name)
-        guard.write_note(fresh)
+        with contextlib.suppress(FilterExists):  # another process has missed it already
+            guard.create(replace(spec, initial_capacity=max(keys, spec.initial_capacity)))
         guard.reopen()
+
+
+def _is_first(guard: ActiveGuard) -> bool:
+    """Whether this build is the first of all; of several that begin together one is."""
+    is_first = False
+
+    def claim(raw: bytes | None) -> bytes | None:
+        nonlocal is_first
+        note = guard.fresh_note() if raw is None else Note.unpack(raw)
+        is_first = not note.form and not note.building
+        note.building = note.building or guard.form()
+        return note.pack() if is_first else None
+
+    guard.store.notes.change(PREFIX + guard.name, claim)
+    return is_first
+
+
+def _count(guard: ActiveGuard, engine: Engine) -> int:
+    with engine.connect() as connection:
+        return int(connection.execute(_counting(guard)).scalar_one())
+
+
+def _counting(guard: ActiveGuard) -> Select[Any]:
+    present = [column.is_not(None) for column in guard.declared.columns]
+    return select(func.count()).select_from(guard.declared.table).where(*present)
 
 
 def _scan(
@@ -120,9 +176,7 @@ def _scan(
     columns = guard.declared.columns
     raw = [type_coerce(column, NullType()) for column in columns]
     present = [column.is_not(None) for column in columns]
-    counted = connection.execute(
-        select(func.count()).select_from(guard.declared.table).where(*present)
-    ).scalar_one()
+    counted = connection.execute(_counting(guard)).scalar_one()
     result = connection.execution_options(stream_results=True, yield_per=CHUNK).execute(
         select(*raw).where(*present)
     )

@@ -18,10 +18,12 @@ from sqlalchemy.engine import Engine
 
 from bloomstore import Store
 from bloomstore.errors import FilterExists, FilterNotFound
+from bloomstore.kernels import are_all
 from bloomstore.keys import Key
 from bloomstore.rebuild.source import SourceError
 from bloomstore.sql import feed, form
 from bloomstore.sql.active import NOT_BUILT
+from bloomstore.sql.builder import only_builder
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
@@ -80,6 +82,10 @@ class GuardSource(TableSource):
         if doubt := form.doubt_of(self._declared, live):
             raise SourceError(f"guard {self.name} cannot be rebuilt: {doubt}")
         return live
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Builds of one store take turns."""
+        return only_builder(self._store.path)
 
     def begin(self) -> None:
         """Makes sure that there is a filter of this form, and that writers know the form."""
@@ -146,7 +152,7 @@ class GuardSource(TableSource):
 
     def _keys(self, part: list[Any]) -> list[Key]:
         own = self._canon.stored or self._canon.own
-        if own is not None and set(map(type, part)) <= {own}:
+        if own is not None and are_all(part, own):
             return part
         of = self._canon.of
         keys = []

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Column, Integer, MetaData, String, Table, delete, insert, select
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from bloomstore.sql.databases import Database
 from bloomstore.sql.databases.facts import Cursor, rows
@@ -78,9 +78,10 @@ def _values(dbapi_connection: Any) -> dict[int, str]:
 
 
 def ensure_incarnation(engine: Engine) -> None:
-    """Makes the row if it is missing."""
-    with engine.begin() as connection:
+    """Makes the row if it is missing; another program may do so at the same time."""
+    with contextlib.suppress(DBAPIError), engine.begin() as connection:
         TABLE.create(connection, checkfirst=True)
+    with engine.begin() as connection:
         if connection.execute(select(TABLE.c.id).where(TABLE.c.id == 1)).first() is not None:
             return
     with contextlib.suppress(IntegrityError), engine.begin() as connection:

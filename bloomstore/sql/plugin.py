@@ -34,6 +34,7 @@ from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
 from bloomstore.sql.build import BuildError, Built, build_guard
+from bloomstore.sql.builder import only_builder
 from bloomstore.sql.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.feed import Feed
@@ -310,9 +311,19 @@ class BloomPlugin:
         force: bool,
         progress: Callable[[str, int], None] | None,
     ) -> list[Built]:
-        wanted = self._looked_at_again(engine, columns)
+        with only_builder(self.store.path):
+            return self._build_in_turn(engine, columns, patience, force, progress)
+
+    def _build_in_turn(
+        self,
+        engine: Engine,
+        columns: tuple[Any, ...],
+        patience: float,
+        force: bool,
+        progress: Callable[[str, int], None] | None,
+    ) -> list[Built]:
         built, failed = [], []
-        for guard in wanted:
+        for guard in self._looked_at_again(engine, columns):
             if not guard.why_unknown() and not force:
                 continue
             try:
