@@ -23,6 +23,7 @@ do_execute, 2 to 4 % longer with an event of that name, 4 to 7 % with a commit l
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +35,7 @@ from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
+from bloomstore.errors import BloomStoreError
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
@@ -80,7 +82,13 @@ class Capture:
         ]
 
     def unlisten(self, engine: Engine) -> None:
-        """Puts every method back."""
+        """Puts every method back; what open transactions have written is added before."""
+        with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
+            for pending in list(self.pendings.values()):
+                connection = pending.connection()
+                if connection is not None and connection.dialect is engine.dialect:
+                    self._look_again(pending)
+                    pending.settle()
         for wrap in self._wraps.pop(engine):
             wrap.undo()
 
@@ -95,16 +103,14 @@ class Capture:
         return found
 
     def forget_plans(self) -> None:
-        """A new guard changes what old plans say."""
-        self._plans.clear()
+        """A new guard changes what old plans say, and those that other threads make now."""
+        self._plans = {}
 
     # Around the methods of a dialect -----------------------------------------------
 
     def _around_execute(self, wrap: Wrap, inner: Callable[..., Any]) -> Callable[..., Any]:
-        plans = self._plans
-
         def execute(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
-            known = plans.get(id(context.compiled))
+            known = self._plans.get(id(context.compiled))
             if known is not None and known[1] is READS and known[0]() is context.compiled:
                 return inner(cursor, statement, parameters, context)  # what most statements are
             return self._send(
@@ -185,10 +191,11 @@ class Capture:
         if known is not None and known[0]() is compiled:
             plan = known[1]
         else:
+            plans = self._plans  # by the time the plan is made it may be another one
             plan = self._plan(compiled, {})
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.clear()
-            self._plans[id(compiled)] = weakref.ref(compiled), plan
+            if len(plans) >= PLANS_KEPT:
+                plans.clear()
+            plans[id(compiled)] = weakref.ref(compiled), plan
         if plan is READS:
             return
         if plan is None:
@@ -199,13 +206,18 @@ class Capture:
         if translated:
             plan = self._plan(compiled, translated)  # it depends on the map
             assert plan is not None
-        if plan is NOTHING:
-            self._pending_of(connection).concerns_nobody(compiled, version)
-        else:
-            self._sees_write(connection, plan, context)
-
-    def _sees_write(self, connection: Connection, plan: WritePlan, context: Any) -> None:
         pending = self._pending_of(connection)
+        key = (compiled, frozenset(translated.items())) if translated else compiled
+        pending.concerns(key, plan, version)
+        if plan is NOTHING:
+            if is_autocommit(connection):
+                self._settle_in_flight(connection, pending, context)
+        else:
+            self._sees_write(connection, pending, plan, context)
+
+    def _sees_write(
+        self, connection: Connection, pending: Pending, plan: WritePlan, context: Any
+    ) -> None:
         autocommits = is_autocommit(connection)
         if pending.context is not context or autocommits:  # not again for each batch of many rows
             pending.sees(plan, context)
@@ -263,10 +275,10 @@ class Capture:
         }
         pending = self._pending_of(connection)
         if text.may_write:
-            pending.concerns_nobody(text, version)
+            pending.concerns(text, None, version)
         pending.unknown.update(written)
         if is_autocommit(connection):
-            if written:
+            if text.may_write:
                 self._settle_in_flight(connection, pending, context)
         elif may_commit and pending:
             self._settle(connection, pending)
@@ -274,20 +286,24 @@ class Capture:
 
     def _look_again(self, pending: Pending) -> None:
         """A guard may be declared, and built, between a look at a statement and its commit."""
-        if not pending.unguarded or self._guards.refresh() == pending.version:
+        if not pending.looked_at or self._guards.refresh() == pending.version:
             return
-        for statement in pending.unguarded:
+        for statement, before in pending.looked_at.items():
             if isinstance(statement, Text):
-                guards = [
+                now = [
                     guard
                     for guard in self._guards.everything()
                     if statement.writes_to(guard.declared.table.name)
                 ]
             else:
-                plan = self._plan(statement, {})
-                guards = [] if plan is None else [guard for guard, _ in plan.written]
-            for guard in guards:
-                pending.unknown[guard] = "it was declared while its table was written to"
+                is_translated = isinstance(statement, tuple)
+                compiled, translated = statement if is_translated else (statement, ())
+                plan = self._plan(compiled, dict(translated))
+                now = [] if plan is None else [guard for guard, _ in plan.written]
+            known = () if before is None else {guard for guard, _ in before.written}
+            for guard in now:
+                if guard not in known:
+                    pending.unknown[guard] = "it was declared while its table was written to"
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         try:
@@ -298,8 +314,12 @@ class Capture:
             raise
 
     def _settle_in_flight(self, connection: Connection, pending: Pending, context: Any) -> None:
-        """Under AUTOCOMMIT: a build that begins now waits until the statement has ended."""
+        """Under AUTOCOMMIT: a build that begins now waits until the statement has ended.
+
+        One that began before the take-off is looked for after it.
+        """
         self._flight.take_off(context)
+        self._look_again(pending)
         pending.settle()
 
 

@@ -61,12 +61,14 @@ class Guards:
                 self._seen.add(table)
                 for declared in declared_on(table):
                     self._activate(ActiveGuard(self._store, declared))
+        self._changed()
 
     def refresh(self) -> int:
         """Another process may have declared a guard: this one must fence it from now on.
 
-        Returns how often new ones were found. What was written before they were declared is read by
-        the build that makes them valid: it waits for transactions that were open then.
+        Returns how often new ones came, of this process or another. What was written before they
+        were declared is read by the build that makes them valid: it waits for transactions that
+        were open then.
         """
         try:
             generation = self._store.generation
@@ -95,8 +97,7 @@ class Guards:
                     self._undeclared[name] = Undeclared(self._store, name, note)
                     is_new = True
         if is_new:
-            self._forget_plans()
-            self._version += 1
+            self._changed()
 
     def of(self, table: Any) -> list[ActiveGuard]:
         """The guards of the table that this Table object names exactly."""
@@ -177,11 +178,13 @@ class Guards:
         for guard in fresh:
             self._activate(guard)
         if fresh:
-            self._forget_plans()
+            self._changed()
 
-    def _forget_plans(self) -> None:
+    def _changed(self) -> None:
+        """Plans are made anew; statements that were looked at before are looked at again."""
         for forget in self.when_new:
             forget()
+        self._version += 1  # last: who sees it sees no old plan
 
 
 class Undeclared(ActiveGuard):

@@ -35,8 +35,8 @@ class Pending:
         "connection",
         "deleted",
         "keys",
+        "looked_at",
         "transaction",
-        "unguarded",
         "unknown",
         "version",
         "waiting",
@@ -46,8 +46,8 @@ class Pending:
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
         self.deleted: Counter[ActiveGuard] = Counter()
-        # Statements that no guard was concerned by, and the version of the guards at the first.
-        self.unguarded: set[Any] = set()
+        # Statements with their plans (none for text), and the version of the guards at the first.
+        self.looked_at: dict[Any, WritePlan | None] = {}
         self.version = 0
         self.transaction: Callable[[], Any] = lambda: None  # a weak reference: whose keys these are
         self.connection: Callable[[], Any] = lambda: None
@@ -56,7 +56,7 @@ class Pending:
         self.waiting: tuple[WritePlan, Any] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.keys or self.unknown or self.waiting or self.unguarded)
+        return bool(self.keys or self.unknown or self.waiting or self.looked_at)
 
     @property
     def context(self) -> Any:
@@ -75,11 +75,11 @@ class Pending:
             self.waiting = plan, context
         self._collect(plan, context, from_server=False)
 
-    def concerns_nobody(self, statement: Any, version: int) -> None:
-        """A statement that no guard of this version is concerned by."""
-        if not self.unguarded:
+    def concerns(self, statement: Any, plan: WritePlan | None, version: int) -> None:
+        """What a statement writes, as far as guards of this version are concerned."""
+        if not self.looked_at:
             self.version = version
-        self.unguarded.add(statement)
+        self.looked_at[statement] = plan
 
     def resolve(self) -> None:
         """Reads what the server has made of the last statement."""
@@ -118,7 +118,7 @@ class Pending:
         self.keys.clear()
         self.unknown.clear()
         self.deleted.clear()
-        self.unguarded.clear()
+        self.looked_at.clear()
         self.waiting = None
 
     def _collect(self, plan: WritePlan, context: Any, *, from_server: bool) -> None:
