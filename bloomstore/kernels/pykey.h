@@ -78,8 +78,8 @@ static BLOOM_INLINE int bloom_print_if(
     if (PyUnicode_CheckExact(key)) {
         if (!PyUnicode_IS_COMPACT_ASCII(key))
             return may_call && bloom_print_of_wide(key, seeds->of_str, out);
-        *out = bloom_murmur(
-            PyUnicode_DATA(key), (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
+        *out = bloom_murmur( /* where PyUnicode_DATA would look again what kind it is */
+            (const PyASCIIObject *)key + 1, (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
         return 1;
     }
     if (PyLong_CheckExact(key)) {
