@@ -12,6 +12,7 @@ from bloomstore.spec.geometry import Geometry
 
 BACKEND: str
 
+def use_width(bits: int) -> int: ...
 def find(
     vectors: Sequence[NDArray[np.uint8]],
     geometries: Sequence[Geometry],

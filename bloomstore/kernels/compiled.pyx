@@ -93,7 +93,18 @@ cdef extern from "pykey.h":
     int bloom_prints_of_list(
         PyObject *, Py_ssize_t, Py_ssize_t, const bloom_seeds *, uint64_t *, unsigned)
 
+cdef extern from "one_key.h":
+    ctypedef struct bloom_one:
+        int (*ask)(const bloom_one *, PyObject *)
+        bloom_seeds seeds
+    void bloom_point_at(bloom_one *, const bloom_vector *, size_t)
+
+cdef extern from "wide.h":
+    int bloom_width
+    int bloom_widest()
+
 BACKEND = "compiled"
+bloom_width = bloom_widest()
 
 cdef object _ndarray = np.ndarray, _bool = np.dtype(np.bool_), _uint64 = np.dtype(np.uint64)
 cdef int64_t _FAR = arguments.FAR
@@ -103,6 +114,14 @@ cdef unsigned _PLAIN = LayoutCode.PLAIN, _SLICED = LayoutCode.SLICED
 cdef unsigned _BLOCKED = LayoutCode.BLOCKED
 cdef unsigned _SPREAD = SchemeCode.SPREAD, _H3 = SchemeCode.H3
 cdef uint64_t _MOST_BITS = <uint64_t>1 << 48
+
+
+def use_width(int bits):
+    """Uses registers of at most so many bits from now on; returns how many it were. For tests."""
+    global bloom_width
+    before, bloom_width = bloom_width, min(bits, bloom_widest())
+    return before
+
 
 # Tags of keys.TagCode: part of the format, pinned by tests/golden/keys.json.
 cdef int _STR_TAG = 1, _BYTES_TAG = 2, _INT_TAG = INT_TAG

@@ -13,6 +13,8 @@
 #include "murmur.h"
 #include "threads.h"
 #include "vector.h"
+#include "wide_line.h"
+#include "wide_murmur.h"
 
 /* Keys asked together: all that is kept for them, 7.5 KiB, stays in the first cache. Absent keys
  * of an in-cache vector take 9, 8 and 7.5 ns at 128, 256 and 512, but from 512 on blocked vectors
@@ -154,12 +156,57 @@ static BLOOM_INLINE unsigned bloom_lines(
     return kept;
 }
 
+#if BLOOM_HAS_WIDE
+/* The same for up to BLOOM_WIDE_HASHES in wide registers: seven hashes cost no more than three. */
+BLOOM_AVX2 static unsigned bloom_lines_wide(
+    const bloom_vector *v, const uint64_t *prints, bloom_work *work, const uint16_t *from,
+    unsigned keys
+) {
+    const uint8_t *bits = v->bits;
+    uint64_t blocks = v->blocks, *places = work->addresses;
+    uint16_t *some = work->left[1], *out = work->left[0];
+    unsigned i, kept = 0, left = 0, hashes = v->hashes;
+    for (i = 0; i < keys; i++) {
+        uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], blocks) * 64;
+        places[i] = byte;
+        BLOOM_PREFETCH(bits + byte);
+    }
+    if (hashes <= 7) {
+        for (i = 0; i < keys; i++) {
+            unsigned key = from ? from[i] : i;
+            out[kept] = (uint16_t)key;
+            kept += (unsigned)bloom_wide_has_some(
+                bits + places[i], prints[2 * (size_t)key + 1], hashes);
+        }
+        return kept;
+    }
+    for (i = 0; i < keys; i++) {
+        unsigned key = from ? from[i] : i;
+        some[left] = (uint16_t)i;
+        left += (unsigned)bloom_wide_has_some(bits + places[i], prints[2 * (size_t)key + 1], 7);
+    }
+    for (i = 0; i < left; i++) {
+        unsigned at = some[i], key = from ? from[at] : at;
+        const uint64_t *print = prints + 2 * (size_t)key;
+        out[kept] = (uint16_t)key;
+        kept += (unsigned)bloom_wide_has_some(
+            bits + places[at], bloom_block_word(print[0], print[1], 1), hashes - 7);
+    }
+    return kept;
+}
+#endif
+
 static unsigned bloom_round_blocked(
     const bloom_vector *v, const uint64_t *prints, bloom_work *work, unsigned keys, int are_all,
     const uint16_t **left
 ) {
     const uint16_t *from = are_all ? NULL : *left;
     unsigned kept = 0;
+    *left = work->left[0];
+#if BLOOM_HAS_WIDE
+    if (bloom_width >= BLOOM_256 && v->hashes <= BLOOM_WIDE_HASHES)
+        return bloom_lines_wide(v, prints, work, from, keys);
+#endif
     if (work->are_mostly_kept || v->hashes <= BLOOM_FIRST) {
         BLOOM_WITH_CONSTANT(
             v->hashes, kept = bloom_lines(v, prints, work, from, keys, hashes, hashes))
@@ -167,7 +214,6 @@ static unsigned bloom_round_blocked(
         BLOOM_WITH_CONSTANT(
             v->hashes, kept = bloom_lines(v, prints, work, from, keys, BLOOM_FIRST, hashes))
     }
-    *left = work->left[0];
     return kept;
 }
 
@@ -248,15 +294,11 @@ static void bloom_ask(void *job) {
     asked->outcome = bloom_begin_find(&work, asked->vectors, asked->count);
     if (asked->outcome) return;
     for (start = 0; start < asked->n; start += BLOOM_WINDOW) {
-        unsigned i, window = bloom_window_of(asked->n, start);
+        unsigned window = bloom_window_of(asked->n, start);
         if (prints) {
             prints = asked->prints + 2 * start;
         } else {
-            for (i = 0; i < window; i++) {
-                bloom_print made = bloom_murmur_int64(asked->keys[start + i], asked->seed);
-                made_here[2 * i] = made.h1;
-                made_here[2 * i + 1] = made.h2;
-            }
+            bloom_print_integers(asked->keys + start, window, asked->seed, made_here);
         }
         bloom_find_window(
             &work, asked->vectors, asked->count, prints ? prints : made_here, window,

@@ -10,52 +10,69 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
+
+#include "compiler.h"
 
 typedef struct {
     uint64_t h1, h2;
 } bloom_print;
 
-static inline uint64_t bloom_rotate(uint64_t word, int by) {
+static BLOOM_INLINE uint64_t bloom_rotate(uint64_t word, int by) {
     return (word << by) | (word >> (64 - by));
 }
 
-/* Compilers make one load of this on little-endian machines; it is right on all. */
-static inline uint64_t bloom_read64(const uint8_t *from) {
-    return (uint64_t)from[0] | (uint64_t)from[1] << 8 | (uint64_t)from[2] << 16
-         | (uint64_t)from[3] << 24 | (uint64_t)from[4] << 32 | (uint64_t)from[5] << 40
-         | (uint64_t)from[6] << 48 | (uint64_t)from[7] << 56;
+/* Little-endian words. Of the bytes one by one GCC does not always make one load: the tail of a str
+ * took 25 instructions more, and the fingerprint of one 12.4 ns instead of 10.1. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+static BLOOM_INLINE uint64_t bloom_read64(const uint8_t *from) {
+    uint64_t word;
+    memcpy(&word, from, sizeof word);
+    return word;
 }
 
-static inline uint64_t bloom_read32(const uint8_t *from) {
+static BLOOM_INLINE uint64_t bloom_read32(const uint8_t *from) {
+    uint32_t word;
+    memcpy(&word, from, sizeof word);
+    return word;
+}
+#else
+static BLOOM_INLINE uint64_t bloom_read32(const uint8_t *from) {
     return (uint64_t)from[0] | (uint64_t)from[1] << 8 | (uint64_t)from[2] << 16
          | (uint64_t)from[3] << 24;
 }
 
-/* The last 1 to 8 bytes, as if zeros followed. Reads may overlap, which changes nothing, and
- * never leave the key. */
-static inline uint64_t bloom_read_tail(const uint8_t *from, size_t bytes) {
-    size_t middle = bytes / 2, last = bytes - 1;
-    if (bytes >= 4)
-        return bloom_read32(from) | bloom_read32(from + bytes - 4) << (8 * (bytes - 4));
+static BLOOM_INLINE uint64_t bloom_read64(const uint8_t *from) {
+    return bloom_read32(from) | bloom_read32(from + 4) << 32;
+}
+#endif
+
+/* The last 1 to 8 bytes of a key of so many, as if zeros followed. Reads may overlap, which changes
+ * nothing, and never leave the key. */
+static BLOOM_INLINE uint64_t bloom_read_tail(const uint8_t *end, size_t tail, size_t bytes) {
+    const uint8_t *from = end - tail;
+    size_t middle = tail / 2;
+    if (bytes >= 8) return bloom_read64(end - 8) >> (64 - 8 * tail);
+    if (tail >= 4) return bloom_read32(from) | bloom_read32(end - 4) << (8 * (tail - 4));
     return (uint64_t)from[0] | (uint64_t)from[middle] << (8 * middle)
-         | (uint64_t)from[last] << (8 * last);
+         | (uint64_t)end[-1] << (8 * (tail - 1));
 }
 
-static inline uint64_t bloom_scramble1(uint64_t word) {
+static BLOOM_INLINE uint64_t bloom_scramble1(uint64_t word) {
     return bloom_rotate(word * UINT64_C(0x87c37b91114253d5), 31) * UINT64_C(0x4cf5ad432745937f);
 }
 
-static inline uint64_t bloom_scramble2(uint64_t word) {
+static BLOOM_INLINE uint64_t bloom_scramble2(uint64_t word) {
     return bloom_rotate(word * UINT64_C(0x4cf5ad432745937f), 33) * UINT64_C(0x87c37b91114253d5);
 }
 
-static inline uint64_t bloom_avalanche(uint64_t word) {
+static BLOOM_INLINE uint64_t bloom_avalanche(uint64_t word) {
     word = (word ^ (word >> 33)) * UINT64_C(0xff51afd7ed558ccd);
     word = (word ^ (word >> 33)) * UINT64_C(0xc4ceb9fe1a85ec53);
     return word ^ (word >> 33);
 }
 
-static inline bloom_print bloom_finish(uint64_t h1, uint64_t h2, size_t bytes) {
+static BLOOM_INLINE bloom_print bloom_finish(uint64_t h1, uint64_t h2, size_t bytes) {
     bloom_print out;
     h1 ^= bytes;
     h2 ^= bytes;
@@ -68,7 +85,7 @@ static inline bloom_print bloom_finish(uint64_t h1, uint64_t h2, size_t bytes) {
     return out;
 }
 
-static inline bloom_print bloom_murmur(const void *from, size_t bytes, uint32_t seed) {
+static BLOOM_INLINE bloom_print bloom_murmur(const void *from, size_t bytes, uint32_t seed) {
     const uint8_t *at = (const uint8_t *)from;
     uint64_t h1 = seed, h2 = seed;
     size_t left = bytes;
@@ -78,13 +95,17 @@ static inline bloom_print bloom_murmur(const void *from, size_t bytes, uint32_t 
         h2 ^= bloom_scramble2(bloom_read64(at + 8));
         h2 = (bloom_rotate(h2, 31) + h1) * 5 + 0x38495ab5;
     }
-    if (left > 8) h2 ^= bloom_scramble2(bloom_read_tail(at + 8, left - 8));
-    if (left > 0) h1 ^= bloom_scramble1(bloom_read_tail(at, left > 8 ? 8 : left));
+    if (left > 8) {
+        h2 ^= bloom_scramble2(bloom_read_tail(at + left, left - 8, bytes));
+        h1 ^= bloom_scramble1(bloom_read64(at));
+    } else if (left > 0) {
+        h1 ^= bloom_scramble1(bloom_read_tail(at + left, left, bytes));
+    }
     return bloom_finish(h1, h2, bytes);
 }
 
 /* The same for an integer as 8 little-endian bytes. */
-static inline bloom_print bloom_murmur_int64(uint64_t key, uint32_t seed) {
+static BLOOM_INLINE bloom_print bloom_murmur_int64(uint64_t key, uint32_t seed) {
     return bloom_finish(seed ^ bloom_scramble1(key), seed, 8);
 }
 

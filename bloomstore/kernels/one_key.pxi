@@ -66,7 +66,7 @@ cdef class OneKey:
     cdef public uint64_t _fast_generation
     cdef public int64_t _dirty_tenure
     cdef public bint _adds_durably
-    cdef bloom_seeds seeds
+    cdef bloom_one one
     cdef _Words words
     cdef _Vectors asked
     cdef Keeper keeper
@@ -79,7 +79,7 @@ cdef class OneKey:
         self._seed = seed
         self._fast_generation = NEVER
         self._dirty_tenure = -1
-        self.seeds = _seeds(seed)
+        self.one.seeds = _seeds(seed)
 
     def _point_at(self, words, vectors, geometries):
         """Takes the vectors to ask, newest first, and the page with the generation word."""
@@ -92,6 +92,7 @@ cdef class OneKey:
             held.add(vector, geometry, False)
         self.words = _Words(words, False, 4)
         self.asked = held
+        bloom_point_at(&self.one, held.vectors, held.count)
 
     def _add_into(self, Keeper keeper not None, words, vector, geometry, counts, number,
                   most_bits, most_keys):
@@ -108,18 +109,19 @@ cdef class OneKey:
 
     def __contains__(self, key):
         """Whether the key may have been added. False is certain."""
-        cdef bloom_print made
-        cdef size_t i
+        cdef int answer = -1
         if (
-            self._fast_generation == NEVER
-            or self.words.at[_GENERATION] != self._fast_generation
-            or not bloom_print_of(<PyObject *>key, &self.seeds, &made)
+            self._fast_generation != NEVER
+            and self.words.at[_GENERATION] == self._fast_generation
         ):
-            return self._contains_slowly(key)
-        for i in range(self.asked.count):
-            if bloom_has(self.asked.vectors + i, made.h1, made.h2):
-                return True
-        return False
+            answer = self.one.ask(&self.one, <PyObject *>key)
+        if answer < 0:
+            return self.contains_slowly(key)
+        return answer != 0
+
+    cdef bint contains_slowly(self, object key) except -1:
+        """Apart, so that the fast path need not save registers for it."""
+        return self._contains_slowly(key)
 
     @cython.binding(False)  # as a plain method descriptor it is called in half the time
     @cython.embedsignature(True)
@@ -142,7 +144,7 @@ cdef class OneKey:
             or self._fast_generation == NEVER
             or self.words.at[_GENERATION] != self._fast_generation
             or self.words.at[_WANTED]
-            or not bloom_print_of(<PyObject *>key, &self.seeds, &made)
+            or not bloom_print_of(<PyObject *>key, &self.one.seeds, &made)
         ):
             return self._add_slowly(key)
         for i in range(1, self.asked.count):
@@ -163,7 +165,7 @@ cdef class OneKey:
         if (
             generation == NEVER
             or self.words.at[_GENERATION] != generation
-            or not bloom_print_of(<PyObject *>key, &self.seeds, &made)
+            or not bloom_print_of(<PyObject *>key, &self.one.seeds, &made)
         ):
             return self._add_slowly(key)
         for i in range(self.asked.count):

@@ -9,6 +9,7 @@
 
 #include "murmur.h"
 #include "threads.h"
+#include "wide_murmur.h"
 
 typedef struct {
     const uint64_t *keys; /* NULL: slices are given */
@@ -31,8 +32,8 @@ static void bloom_print_buffer(void *job) {
     uint64_t *out = given->out;
     size_t i, n = given->n;
     if (given->keys) {
-        for (i = 0; i < n; i++)
-            bloom_put_print(out + 2 * i, bloom_murmur_int64(given->keys[i], given->seed));
+        bloom_print_integers(given->keys, n, given->seed, out);
+        i = n;
     } else {
         for (i = 0; i < n; i++) {
             int64_t start = given->offsets[i], end = given->offsets[i + 1];

@@ -18,6 +18,7 @@
 #include "murmur.h"
 #include "threads.h"
 #include "vector.h"
+#include "wide_murmur.h"
 
 typedef struct {
     uint32_t of_str, of_int, of_bytes;
@@ -77,8 +78,8 @@ static BLOOM_INLINE int bloom_print_if(
     if (PyUnicode_CheckExact(key)) {
         if (!PyUnicode_IS_COMPACT_ASCII(key))
             return may_call && bloom_print_of_wide(key, seeds->of_str, out);
-        *out = bloom_murmur(
-            PyUnicode_DATA(key), (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
+        *out = bloom_murmur( /* where PyUnicode_DATA would look again what kind it is */
+            (const PyASCIIObject *)key + 1, (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
         return 1;
     }
     if (PyLong_CheckExact(key)) {
@@ -113,22 +114,53 @@ typedef struct {
     uint64_t *out;
 } bloom_listed;
 
+static BLOOM_INLINE void bloom_prefetch_object(PyObject *keys, Py_ssize_t at, Py_ssize_t size) {
+    if (at + BLOOM_OBJECTS_AHEAD < size) {
+        const char *next = (const char *)PyList_GET_ITEM(keys, at + BLOOM_OBJECTS_AHEAD);
+        BLOOM_PREFETCH(next);
+        BLOOM_PREFETCH(next + 63); /* a str of more than 20 characters goes beyond one line */
+    }
+}
+
+/* Integers that are taken out of their objects, and then hashed together. */
+#ifndef BLOOM_INTEGERS
+#define BLOOM_INTEGERS 64
+#endif
+
+/* The values of keys[at .. at + n - 1] up to the first that is no int, or a large one. */
+static BLOOM_INLINE Py_ssize_t bloom_integers_of_list(
+    PyObject *keys, Py_ssize_t at, Py_ssize_t n, uint64_t *out
+) {
+    Py_ssize_t i, size = PyList_GET_SIZE(keys);
+    for (i = 0; i < n; i++) {
+        PyObject *key = PyList_GET_ITEM(keys, at + i);
+        bloom_prefetch_object(keys, at + i, size);
+        if (!PyLong_CheckExact(key) || !bloom_int64_of(key, out + i, 0)) break;
+    }
+    return i;
+}
+
 /* Goes on to the end, or to the first key that it must leave to the caller. */
 static BLOOM_INLINE void bloom_print_listed(bloom_listed *listed, int may_call) {
     const bloom_seeds seeds = *listed->seeds;
     PyObject *keys = listed->keys;
     Py_ssize_t i, first = listed->first, n = listed->n, size = PyList_GET_SIZE(keys);
-    uint64_t *out = listed->out;
+    uint64_t *out = listed->out, integers[BLOOM_INTEGERS];
     bloom_print made;
-    for (i = listed->done; i < n; i++) {
-        if (first + i + BLOOM_OBJECTS_AHEAD < size) {
-            const char *next = (const char *)PyList_GET_ITEM(keys, first + i + BLOOM_OBJECTS_AHEAD);
-            BLOOM_PREFETCH(next);
-            BLOOM_PREFETCH(next + 63); /* a str of more than 20 characters goes beyond one line */
+    for (i = listed->done; i < n;) {
+        Py_ssize_t left = n - i < BLOOM_INTEGERS ? n - i : BLOOM_INTEGERS, end;
+        Py_ssize_t found = bloom_integers_of_list(keys, first + i, left, integers);
+        bloom_print_integers(integers, (size_t)found, seeds.of_int, out + 2 * i);
+        end = i + left;
+        for (i += found; i < end; i++) {
+            bloom_prefetch_object(keys, first + i, size);
+            if (!bloom_print_if(PyList_GET_ITEM(keys, first + i), &seeds, &made, may_call)) {
+                listed->done = i;
+                return;
+            }
+            out[2 * i] = made.h1;
+            out[2 * i + 1] = made.h2;
         }
-        if (!bloom_print_if(PyList_GET_ITEM(keys, first + i), &seeds, &made, may_call)) break;
-        out[2 * i] = made.h1;
-        out[2 * i + 1] = made.h2;
     }
     listed->done = i;
 }

@@ -91,7 +91,7 @@ static int64_t bloom_share_bytes(const bloom_share *share) {
     return total;
 }
 
-#if BLOOM_HAS_AVX2
+#if BLOOM_HAS_WIDE
 BLOOM_AVX2 static int64_t bloom_share_wide(const bloom_share *share) {
     int64_t total = 0;
     BLOOM_WITH_CONSTANT(
@@ -131,8 +131,8 @@ static int64_t bloom_share_slices(const bloom_share *share) {
 static void bloom_do_share(void *job) {
     bloom_share *share = (bloom_share *)job;
     if (share->v->kind != BLOOM_BLOCKED) share->bits = bloom_share_slices(share);
-#if BLOOM_HAS_AVX2
-    else if (bloom_has_avx2()) share->bits = bloom_share_wide(share);
+#if BLOOM_HAS_WIDE
+    else if (bloom_width >= BLOOM_256) share->bits = bloom_share_wide(share);
 #endif
     else share->bits = bloom_share_bytes(share);
 }
