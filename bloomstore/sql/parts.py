@@ -34,8 +34,8 @@ def parts_of(connection: Connection, statement: Executable, size: int) -> abc.It
 
 
 def _can_stream(connection: Connection) -> bool:
-    """Psycopg from 3.2 on with libpq 17."""
-    if connection.dialect.driver != "psycopg":
+    """Psycopg from 3.2 on with libpq 17; under asyncio SQLAlchemy's own cursors are between."""
+    if connection.dialect.driver != "psycopg" or connection.dialect.is_async:
         return False
     capabilities = getattr(connection.dialect.loaded_dbapi, "capabilities", None)
     has = getattr(capabilities, "has_stream_chunked", None)
