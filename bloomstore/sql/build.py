@@ -90,7 +90,7 @@ def build_guard(
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()
     note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
-    note.token = leave_token(engine, guard.name)
+    note.token, note.filter_number = leave_token(engine, guard.name), guard.filter.number
     note.rows, note.deleted, note.epoch, note.feed = rows, deleted, epoch, base
     guard.write_note(note)
     guard.filter.unfence(*tokens)
@@ -104,6 +104,7 @@ def _replace_if_of_another_form(guard: ActiveGuard) -> None:
         or note.form != guard.form()
         or note.database != guard.identity()
         or note.store != guard.store.incarnation
+        or note.filter_number != guard.filter.number
     )
     state = guard.filter.state
     if is_another or state.name not in ("sound", "fenced"):

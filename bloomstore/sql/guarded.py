@@ -93,6 +93,7 @@ class GuardSource(TableSource):
             or note.form != self.form
             or note.database != self._live.identity
             or note.store != self._store.incarnation
+            or note.filter_number != self._store[self.name].number
         )
         if is_another:
             spec, durability = self._store[self.name].spec, self._store[self.name].durability
@@ -140,7 +141,7 @@ class GuardSource(TableSource):
             self._live.identity,
             self._store.incarnation,
         )
-        note.token = self._note().token
+        note.token, note.filter_number = self._note().token, self._store[self.name].number
         note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
 

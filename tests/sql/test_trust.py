@@ -70,6 +70,27 @@ def test_a_restored_copy_of_the_store_is_not_believed(tmp_path: Path, engine) ->
         plugin.unlisten()
 
 
+def test_a_filter_that_was_dropped_and_made_by_hand_is_not_believed(store, engine) -> None:
+    plugin = fresh(store, engine, Base.metadata)
+    plugin.build(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(email="known@x"))
+    store.drop("users.email")
+    store.create("users.email", bloomstore.Fixed(capacity=10, target_error=0.1))
+    plugin.probe(User.email, "known@x")  # finds that its filter is gone
+    other = fresh(store, engine, Base.metadata)
+    for each in (plugin, other):
+        answer = each.probe(User.email, "known@x")
+        assert answer == Answer.UNKNOWN
+        assert answer.reason == "its filter was dropped and made again since it was built"
+    plugin.build(engine)
+    for each in (plugin, other):
+        assert each.probe(User.email, "known@x") is Answer.MAYBE
+        assert each.probe(User.email, "nobody@x") is Answer.ABSENT
+        assert isinstance(each.guards["users.email"].filter.spec, bloomstore.Scalable)
+        each.unlisten()
+
+
 def test_another_database_is_not_believed(tmp_path: Path) -> None:
     def filled(name: str, email: str) -> sa.Engine:
         engine = sa.create_engine(f"sqlite:///{tmp_path}/{name}.db")
