@@ -2,7 +2,7 @@
 
     upgrade     makes them, or brings them to a later revision
     downgrade   takes them away; every guard answers UNKNOWN until it is built again
-    current     prints the revision
+    current     prints the revision, also of tables that your own Alembic has made
     check       says whether tables, registry, outboxes and triggers are as the guards need them
 
 Exit status: 0 done, all is well; 1 `check` found problems or `current` is not the newest; 2 an
@@ -63,7 +63,8 @@ def run(args: Namespace, out: TextIO) -> int:
     if args.json:
         print_json({"revision": found, "newest": newest}, out)
     else:
-        print(f"{found or 'no tables'}{'' if found == newest else f', newest {newest}'}", file=out)
+        rest = "" if found == newest else f", newest {newest}"
+        print(f"{found or 'no revision'}{rest}", file=out)
     return 1 if not moves and found != newest else 0
 
 

@@ -26,6 +26,7 @@ from bloomstore.sql.registry import Entry, Unreadable, read_registry
 from bloomstore.sql.triggers import key_names, trigger_names
 
 VERSION_TABLE = "bloomstore_alembic_version"
+USUAL_VERSION_TABLE = "alembic_version"  # of the application, where these are a branch
 
 
 class MigrationError(BloomStoreError):
@@ -43,13 +44,15 @@ def location() -> Path:
 
 def upgrade(url: str, to: str = "head") -> None:
     """Brings the tables to a revision. Raises MigrationError or DatabaseError."""
-    with reached(url) as engine, engine.begin() as connection:
+    with reached(url, may_be_new=True) as engine, engine.begin() as connection:
+        _require_own(connection, "upgrade")
         _run("upgrade", to, connection=connection)
 
 
 def downgrade(url: str, to: str = "base") -> None:
     """Takes them back. Every guard answers UNKNOWN until it is built again."""
     with reached(url) as engine, engine.begin() as connection:
+        _require_own(connection, "downgrade")
         _run("downgrade", to, connection=connection)
 
 
@@ -65,15 +68,35 @@ def statements(url: str, action: str, to: str) -> str:
 
 
 def current(url: str) -> tuple[str | None, str]:
-    """The revision of the database (None: no tables yet) and the newest one."""
+    """The revision of the database (None: none yet) and the newest one.
+
+    Of the tables that the application's Alembic has made, too, if its versions are in the usual
+    table.
+    """
     needs_alembic()
-    from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
     with reached(url) as engine, engine.begin() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-        found = context.get_current_revision()
-    return found, ScriptDirectory(str(location())).get_current_head() or ""
+        found = _versions(connection, VERSION_TABLE) or _versions(connection, USUAL_VERSION_TABLE)
+    return max(found, default=None), ScriptDirectory(str(location())).get_current_head() or ""
+
+
+def _versions(connection: Connection, table: str) -> list[str]:
+    """Revisions of ours that this table names."""
+    from alembic.migration import MigrationContext
+
+    context = MigrationContext.configure(connection, opts={"version_table": table})
+    return [found for found in context.get_current_heads() if found.startswith("bloomstore_")]
+
+
+def _require_own(connection: Connection, action: str) -> None:
+    """Two version tables for the same tables would contradict each other sooner or later."""
+    needs_alembic()
+    if found := _versions(connection, USUAL_VERSION_TABLE):
+        raise MigrationError(
+            f"{action}: the tables belong to your own Alembic, {USUAL_VERSION_TABLE} says"
+            f" {', '.join(found)}: run `alembic {action}` there"
+        )
 
 
 # Looking -----------------------------------------------------------------------------
