@@ -162,7 +162,7 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
         if was != asked:
             raise RebuildError(
                 f"a rebuild of {name!r} was begun with another {what}: {_differences(was, asked)};"
-                " give it up or restart"
+                f" it has read {state.rows:,} rows: give it up or restart"
             )
     raised = set(store[name].fences) - set(state.fences)
     if source.lowers_fences and raised:
@@ -233,7 +233,15 @@ def _plain(identity: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _place(identity: dict[str, Any]) -> str:
+    """Of a source, in a word."""
+    found = next(name for name in ("file", "table", "select", "database") if name in identity)
+    return f"the {found} {identity[found]}"
+
+
 def _differences(was: dict[str, Any], now: dict[str, Any]) -> str:
+    if ("file" in was) != ("file" in now):  # nothing in common
+        return f"{_place(now)}, was {_place(was)}"
     return ", ".join(
         f"{name} is {now.get(name)!r}, was {was.get(name)!r}"
         for name in sorted({*was, *now})
