@@ -26,7 +26,6 @@ from bloomstore.sql.registry import Entry, Unreadable, read_registry
 from bloomstore.sql.triggers import key_names, trigger_names
 
 VERSION_TABLE = "bloomstore_alembic_version"
-USUAL_VERSION_TABLE = "alembic_version"  # of the application, where these are a branch
 
 
 class MigrationError(BloomStoreError):
@@ -68,34 +67,40 @@ def statements(url: str, action: str, to: str) -> str:
 
 
 def current(url: str) -> tuple[str | None, str]:
-    """The revision of the database (None: none yet) and the newest one.
-
-    Of the tables that the application's Alembic has made, too, if its versions are in the usual
-    table.
-    """
+    """The revision of the database (None: none yet, or see is_elsewhere) and the newest one."""
     needs_alembic()
     from alembic.script import ScriptDirectory
 
     with reached(url) as engine, engine.begin() as connection:
-        found = _versions(connection, VERSION_TABLE) or _versions(connection, USUAL_VERSION_TABLE)
-    return max(found, default=None), ScriptDirectory(str(location())).get_current_head() or ""
+        found = _revision(connection)
+    return found, ScriptDirectory(str(location())).get_current_head() or ""
 
 
-def _versions(connection: Connection, table: str) -> list[str]:
-    """Revisions of ours that this table names."""
+def is_elsewhere(url: str) -> bool:
+    """Whether the tables were made by another Alembic, which knows their revision."""
+    needs_alembic()
+    with reached(url) as engine, engine.begin() as connection:
+        return _is_elsewhere(connection)
+
+
+def _revision(connection: Connection) -> str | None:
     from alembic.migration import MigrationContext
 
-    context = MigrationContext.configure(connection, opts={"version_table": table})
-    return [found for found in context.get_current_heads() if found.startswith("bloomstore_")]
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    return context.get_current_revision()
+
+
+def _is_elsewhere(connection: Connection) -> bool:
+    """No build makes the registry; and a version table may leave out what others depend on."""
+    return _revision(connection) is None and inspect(connection).has_table(REGISTRY.name)
 
 
 def _require_own(connection: Connection, action: str) -> None:
     """Two version tables for the same tables would contradict each other sooner or later."""
     needs_alembic()
-    if found := _versions(connection, USUAL_VERSION_TABLE):
+    if _is_elsewhere(connection):
         raise MigrationError(
-            f"{action}: the tables belong to your own Alembic, {USUAL_VERSION_TABLE} says"
-            f" {', '.join(found)}: run `alembic {action}` there"
+            f"{action}: {REGISTRY.name} was made by your own Alembic: run `alembic {action}` there"
         )
 
 
