@@ -53,7 +53,7 @@ EXAMPLES = """\
   bloomstore rebuild filters/ seen --from users.csv --column email --target-error 1e-4
   bloomstore rebuild filters/ seen --from users.parquet --column email --capacity 1M
   bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column email
-  bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column id --parallel 4
+  bloomstore rebuild filters/ ids --from sqlite:///app.db --table users --column id --parallel 4
   bloomstore rebuild filters/ seen --from sqlite:///app.db --select "SELECT email FROM users"
   bloomstore rebuild guards/ users.email --from sqlite:///app.db --models models:Base
   bloomstore rebuild filters/ seen --from other/ --filter seen
@@ -92,6 +92,11 @@ def configure(parser: ArgumentParser) -> None:
     )
     one.add_argument(
         "--give-up", action="store_true", help="discard what was cut off, and do nothing else"
+    )
+    parser.add_argument(
+        "--other-keys",
+        action="store_true",
+        help="the source may have none of the filter's keys: this is meant",
     )
     parser.add_argument(
         "--patience",
@@ -168,6 +173,7 @@ def _rebuild(store: Store, source: Source, args: Namespace) -> Rebuilt:
                 capacity=args.capacity,
                 target_error=args.target_error,
                 restart=args.restart,
+                other_keys=args.other_keys,
                 patience=args.patience,
                 progress=progress.reach,
                 planned=progress.expect,

@@ -155,7 +155,15 @@ def test_tables_and_selects_of_a_database(cli: Cli, grown: Path, tmp_path: Path)
         connection.exec_driver_sql("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     engine.dispose()
     table = ("--from", url, "--table", "t")
-    cli.ok("rebuild", grown, "seen", *table, "--column", "a", "--column", "b")
+    both = ("rebuild", grown, "seen", *table, "--column", "a", "--column", "b")
+    result = cli(*both)
+    assert result.status == 2
+    assert re.search(
+        r"of 2 keys of .*app.db: t \(a, b\) 0 are known, filter 'seen' has 2,9..: another column,"
+        r" or another type of keys\?; other_keys says that this is meant$",
+        result.err,
+    )
+    cli.ok(*both, "--other-keys")
     with bloomstore.open(grown, read_only=True) as store:
         assert store["seen"].may_contain_many([(1, "x"), (2, "y"), (2, "x")]).tolist() == [
             True,
@@ -163,7 +171,7 @@ def test_tables_and_selects_of_a_database(cli: Cli, grown: Path, tmp_path: Path)
             False,
         ]
     select = ("--from", url, "--select", "SELECT a FROM t WHERE b <> ':x';")
-    assert cli.ok("rebuild", grown, "seen", *select, "--json").json["rows"] == 2
+    assert cli.ok("rebuild", grown, "seen", *select, "--other-keys", "--json").json["rows"] == 2
     cli.ok("verify", grown, "seen", *select)
     assert cli("verify", grown, "seen", *table, "--column", "b").status == 1
     result = cli("rebuild", grown, "seen", *table, "--column", "c")
