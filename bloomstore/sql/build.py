@@ -24,16 +24,16 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.types import NullType
 
 from bloomstore.errors import BloomStoreError, FilterNotFound
-from bloomstore.keys import Key
 from bloomstore.sql import feed
 from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.canon import Unclear
+from bloomstore.sql.canon import Unclear, stored_keys
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.incarnation import leave_token
+from bloomstore.sql.parts import parts_of
 
-CHUNK = 10_000
+CHUNK = 65_536  # rows: keys of one durable add
 
 
 class BuildError(BloomStoreError):
@@ -124,24 +124,18 @@ def _scan(
     counted = connection.execute(
         select(func.count()).select_from(guard.declared.table).where(*present)
     ).scalar_one()
-    result = connection.execution_options(stream_results=True, yield_per=CHUNK).execute(
-        select(*raw).where(*present)
-    )
     rows = keys = 0
-    form = guard.canon
-    assert form is not None
-    for part in result.partitions(CHUNK):
-        found: list[Key] = []
-        for row in part:
+    assert guard.canon is not None
+    statement = select(*raw).where(*present)
+    with contextlib.closing(parts_of(connection, statement, CHUNK)) as parts:
+        for part in parts:
             try:
-                found.append(form.of(row[0] if len(columns) == 1 else tuple(row)))
+                found = stored_keys(guard.canon, part)
             except Unclear as why:
-                raise BuildError(
-                    f"guard {guard.name}: the stored value {tuple(row)!r} has no key: {why}"
-                ) from None
-        keys += guard.filter.add_many(found)
-        rows += len(part)
-        progress(rows)
+                raise BuildError(f"guard {guard.name}: {why}") from None
+            keys += guard.filter.add_many(found)
+            rows += len(part)
+            progress(rows)
     if rows != counted:
         raise BuildError(f"guard {guard.name}: read {rows} rows of {counted}")
     return rows, keys

@@ -22,7 +22,7 @@ from bloomstore.keys import Key
 from bloomstore.rebuild.source import SourceError
 from bloomstore.sql import feed, form
 from bloomstore.sql.active import NOT_BUILT
-from bloomstore.sql.canon import Unclear
+from bloomstore.sql.canon import Unclear, stored_keys
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
@@ -146,19 +146,10 @@ class GuardSource(TableSource):
         self._write(note)
 
     def _keys(self, part: list[Any]) -> list[Key]:
-        own = self._canon.stored or self._canon.own
-        if own is not None and set(map(type, part)) <= {own}:
-            return part
-        of = self._canon.of
-        keys = []
-        for value in part:
-            try:
-                keys.append(of(value))
-            except Unclear as why:
-                raise SourceError(
-                    f"guard {self.name}: the stored value {value!r} has no key: {why}"
-                ) from None
-        return keys
+        try:
+            return stored_keys(self._canon, part)
+        except Unclear as why:
+            raise SourceError(f"guard {self.name}: {why}") from None
 
     def _note(self) -> Note:
         found = self._store.notes.get(f"guard/{self.name}")

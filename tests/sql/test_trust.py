@@ -41,6 +41,31 @@ def test_nothing_is_believed_before_the_first_build(store, engine) -> None:
     every_row_is_known(plugin, engine)
 
 
+def test_a_build_that_is_cut_off_leaves_no_statement_behind(
+    store, engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bloomstore.sql.build.CHUNK", 1000)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User), [{"email": f"{n}@x"} for n in range(20_000)])
+    plugin = fresh(store, engine, Base.metadata)
+    lost: list[object] = []
+    sa.event.listen(engine, "invalidate", lambda *what: lost.append(what))
+
+    def stop(name: str, rows: int) -> None:
+        raise RuntimeError
+
+    try:
+        plugin.build(engine, User.email, progress=stop)
+    except RuntimeError as error:  # its traceback keeps every frame alive
+        kept = error
+    assert kept.__traceback__ is not None
+    assert lost == []
+    assert [done.rows for done in plugin.build(engine, User.email)] == [20_000]
+    assert plugin.probe(User.email, "nobody@x") is Answer.ABSENT
+    every_row_is_known(plugin, engine)
+    plugin.unlisten()
+
+
 def test_a_guard_survives_a_restart(tmp_path: Path, engine) -> None:
     with bloomstore.open(tmp_path / "s") as store:
         plugin = fresh(store, engine, Base.metadata)
