@@ -12,7 +12,7 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.arguments import add_json, add_store
-from bloomstore.cli.show import count, print_json
+from bloomstore.cli.show import count, plural, print_json
 
 HELP = "copy a store into a new folder while it is in use"
 EXAMPLES = """\
@@ -37,5 +37,5 @@ def run(args: Namespace, out: TextIO) -> int:
     if args.json:
         print_json({"filters": filters, "files": len(files), "bytes": copied}, out)
     else:
-        print(f"copied {count(filters)} filters, {count(copied)} bytes", file=out)
+        print(f"copied {plural(filters, 'filter')}, {count(copied)} bytes", file=out)
     return 0

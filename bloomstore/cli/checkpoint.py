@@ -11,7 +11,7 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.arguments import add_json, add_store
-from bloomstore.cli.show import count, print_json
+from bloomstore.cli.show import plural, print_json
 
 HELP = "write all bits to their segments and empty the journal"
 EXAMPLES = """\
@@ -34,5 +34,6 @@ def run(args: Namespace, out: TextIO) -> int:
     if args.json:
         print_json({"filters": filters, "journal_rows": rows}, out)
     else:
-        print(f"checkpoint of {count(filters)} filters, {count(rows)} journal rows", file=out)
+        done = f"{plural(filters, 'filter')}, {plural(rows, 'journal row')}"
+        print(f"checkpoint of {done}", file=out)
     return 0

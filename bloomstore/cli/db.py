@@ -2,7 +2,7 @@
 
     upgrade     makes them, or brings them to a later revision
     downgrade   takes them away; every guard answers UNKNOWN until it is built again
-    current     prints the revision
+    current     prints the revision, or that your own Alembic has made the tables
     check       says whether tables, registry, outboxes and triggers are as the guards need them
 
 Exit status: 0 done, all is well; 1 `check` found problems or `current` is not the newest; 2 an
@@ -60,11 +60,15 @@ def run(args: Namespace, out: TextIO) -> int:
     elif args.action == "downgrade":
         migrate.downgrade(args.url, to)
     found, newest = migrate.current(args.url)
+    elsewhere = found is None and migrate.is_elsewhere(args.url)
     if args.json:
-        print_json({"revision": found, "newest": newest}, out)
+        print_json({"revision": found, "newest": newest, "elsewhere": elsewhere}, out)
+    elif elsewhere:
+        print(f"made by your own Alembic, newest {newest}", file=out)
     else:
-        print(f"{found or 'no tables'}{'' if found == newest else f', newest {newest}'}", file=out)
-    return 1 if not moves and found != newest else 0
+        rest = "" if found == newest else f", newest {newest}"
+        print(f"{found or 'no revision'}{rest}", file=out)
+    return 1 if not moves and not elsewhere and found != newest else 0
 
 
 def _check(args: Namespace, out: TextIO) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import bloomstore
 from bloomstore.cli.arguments import add_json, add_store, real_number, whole_number
 from bloomstore.cli.progress import Progress
-from bloomstore.cli.show import count, print_json
+from bloomstore.cli.show import count, plural, print_json
 from bloomstore.errors import SpecError
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def run(args: Namespace, out: TextIO) -> int:
             try:
                 _go_on(follower, args, progress, out)
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(f"stopped, {count(progress.keys)} keys followed") from None
+                followed = plural(progress.keys, "key")
+                raise KeyboardInterrupt(f"stopped, {followed} followed") from None
     return 0
 
 
@@ -113,7 +114,7 @@ def _print(passes: list[Pass], args: Namespace, out: TextIO) -> int:
         print_json({"passes": found}, out)
     else:
         for done in passes:
-            what = done.doubt or f"{count(done.keys)} keys, {count(done.purged)} purged"
+            what = done.doubt or f"{plural(done.keys, 'key')}, {count(done.purged)} purged"
             print(f"{done.name}: {what}", file=out)
         if not passes:
             print("no guard of this database has an outbox", file=out)

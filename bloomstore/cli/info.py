@@ -21,6 +21,7 @@ from bloomstore.cli.show import (
     bar,
     count,
     error,
+    plural,
     print_facts,
     print_json,
     print_table,
@@ -121,11 +122,11 @@ def _facts(stats: FilterStats, distinct: Estimate) -> abc.Iterator[tuple[str, st
     yield "target error", error(stats.target_error)
     yield "error now", error(stats.error_rate)
     sealed = sum(stage.sealed for stage in stats.stages)
-    stages = f"{_plural(len(stats.stages), 'stage')}, {sealed} of them sealed"
+    stages = plural(len(stats.stages), "stage") + (f", {sealed} of them sealed" if sealed else "")
     yield "size", f"{size(stats.file_bytes)} in {stages}"
     yield "bits", f"{count(stats.bits)}, fill {stats.fill:.1%}"
     yield "bits per key", ratio(stats.bits_per_key)
-    yield "journal", f"{_plural(stats.journal_rows, 'row')} since the last checkpoint"
+    yield "journal", f"{plural(stats.journal_rows, 'row')} since the last checkpoint"
 
 
 def _rebuild_facts(look: _Look) -> abc.Iterator[tuple[str, str]]:
@@ -156,10 +157,6 @@ def _estimate(distinct: Estimate) -> str:
     value, low, high = (f"{number:,.0f}" for number in numbers)
     mark = ", uncertain" if distinct.uncertain else ""
     return f"{value} ({low} .. {high} at {distinct.confidence:.0%}{mark})"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _stage_row(stage: StageStats, out: TextIO) -> list[str]:

@@ -30,7 +30,7 @@ from bloomstore.cli.arguments import (
     whole_number,
 )
 from bloomstore.cli.progress import Progress
-from bloomstore.cli.show import count, print_facts, print_json, size
+from bloomstore.cli.show import count, plural, print_facts, print_json, size
 from bloomstore.cli.sources import add_source_options, refuse_for_a_store, source_from_options
 from bloomstore.rebuild import (
     RebuildError,
@@ -53,10 +53,11 @@ EXAMPLES = """\
   bloomstore rebuild filters/ seen --from users.csv --column email --target-error 1e-4
   bloomstore rebuild filters/ seen --from users.parquet --column email --capacity 1M
   bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column email
-  bloomstore rebuild filters/ seen --from sqlite:///app.db --table users --column id --parallel 4
+  bloomstore rebuild filters/ ids --from sqlite:///app.db --table users --column id --parallel 4
   bloomstore rebuild filters/ seen --from sqlite:///app.db --select "SELECT email FROM users"
   bloomstore rebuild guards/ users.email --from sqlite:///app.db --models models:Base
   bloomstore rebuild filters/ seen --from other/ --filter seen
+  bloomstore rebuild filters/ seen --give-up
 """
 _SAMPLE_SECONDS = 1.0
 
@@ -65,7 +66,7 @@ def configure(parser: ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_store(parser)
     add_name(parser)
-    add_source_options(parser)
+    add_source_options(parser, is_required=False)  # --give-up needs none
     parser.add_argument(
         "--filter",
         metavar="NAME",
@@ -93,6 +94,11 @@ def configure(parser: ArgumentParser) -> None:
         "--give-up", action="store_true", help="discard what was cut off, and do nothing else"
     )
     parser.add_argument(
+        "--other-keys",
+        action="store_true",
+        help="the source may have none of the filter's keys: this is meant",
+    )
+    parser.add_argument(
         "--patience",
         type=real_number,
         default=PATIENCE,
@@ -107,6 +113,8 @@ def run(args: Namespace, out: TextIO) -> int:
     with bloomstore.open(args.store, create=False) as store:
         if args.give_up:
             return _give_up(store, args, out)
+        if args.source is None:
+            raise UsageError("--from SOURCE is missing: a file, a URL or another store")
         before = store[args.name].stats()
         if Path(args.source).is_dir():
             return _copy(store, before, args, out)
@@ -128,6 +136,8 @@ def _copy(store: Store, before: FilterStats, args: Namespace, out: TextIO) -> in
         _stopped_by_terminate(),
         bloomstore.open(args.source, create=False, read_only=not is_same) as other,
     ):
+        if name not in other:
+            raise UsageError(f"{args.source} has no filter {name!r}, it has {_names(other)}")
         theirs = other[name].stats()
         if not args.dry_run:
             return _report(store, copy_filter(store, args.name, other, name), before, args, out)
@@ -138,6 +148,10 @@ def _copy(store: Store, before: FilterStats, args: Namespace, out: TextIO) -> in
         facts = [("source", f"{args.source}, {name}"), ("keys", count(theirs.keys))]
         print_facts([*facts, ("stages", str(stages)), ("file", size(file))], out)
     return 0
+
+
+def _names(store: Store) -> str:
+    return ", ".join(map(repr, store)) or "none"
 
 
 def _report(store: Store, done: Rebuilt, before: FilterStats, args: Namespace, out: TextIO) -> int:
@@ -159,20 +173,26 @@ def _rebuild(store: Store, source: Source, args: Namespace) -> Rebuilt:
                 capacity=args.capacity,
                 target_error=args.target_error,
                 restart=args.restart,
+                other_keys=args.other_keys,
                 patience=args.patience,
                 progress=progress.reach,
                 planned=progress.expect,
             )
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted; {_kept(store, args.name, source)}") from None
+            kept = _kept(store, args.name, source, progress.keys)
+            raise KeyboardInterrupt(f"interrupted; {kept}") from None
+        except RebuildError:  # of another command's rebuild, nothing was done
+            raise
         except (BloomStoreError, OSError) as error:
-            raise RebuildError(f"{error}; {_kept(store, args.name, source)}") from error
+            kept = _kept(store, args.name, source, progress.keys)
+            raise RebuildError(f"{error}; {kept}") from error
 
 
-def _kept(store: Store, name: str, source: Source) -> str:
+def _kept(store: Store, name: str, source: Source, rows: int) -> str:
+    """What is left of a rebuild that has ended after so many rows."""
     state = read_state(store, name)
-    if source.why_not_resumable:
-        return f"the filter is as it was, and must be begun again: {source.why_not_resumable}"
+    if rows and source.why_not_resumable:
+        return f"the filter is as it was, no row that was read is kept: {source.why_not_resumable}"
     if state is None or state.position is None:
         return "the filter is as it was"
     return f"{count(state.rows)} rows are kept, the same command goes on after them"
@@ -197,7 +217,7 @@ def _plan(store: Store, source: Source, args: Namespace, out: TextIO) -> int:
         ("file", size(plan.file_bytes)),
         ("reading", "nothing to read" if not rate else f"{count(round(rate))} rows/s"),
         ("time", "unknown" if seconds is None else f"about {count(max(1, round(seconds)))} s"),
-        ("resumable", source.why_not_resumable or "yes"),
+        ("resumable", f"no: {source.why_not_resumable}" if source.why_not_resumable else "yes"),
     ]
     print_facts(facts, out)
     return 0
@@ -227,7 +247,8 @@ def _tell(done: Rebuilt, before: FilterStats, after: FilterStats, out: TextIO) -
     if done.began_again:
         print(f"began again: {done.began_again}", file=out)
     resumed = f", {count(done.resumed_at)} of them before" if done.resumed_at else ""
-    print(f"rebuilt {done.name}: {count(done.rows)} rows{resumed}, {done.seconds:.1f} s", file=out)
+    rows = f"{plural(done.rows, 'row')}{resumed}"
+    print(f"rebuilt {done.name}: {rows}, {done.seconds:.1f} s", file=out)
     facts = [
         (name, f"{old} -> {new}")
         for name, old, new in (

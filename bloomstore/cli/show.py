@@ -97,6 +97,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def plural(number: int, noun: str) -> str:
+    """A number of things: 1 row, 2 rows."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def rough_count(number: float) -> str:
     """Four digits of a large number, as 1.25 G."""
     for power, letter in ((12, "T"), (9, "G"), (6, "M")):

@@ -33,13 +33,13 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
-def add_source_options(parser: ArgumentParser) -> None:
+def add_source_options(parser: ArgumentParser, *, is_required: bool = True) -> None:
     """--from and what belongs to it."""
     group = parser.add_argument_group("source of the keys")
     group.add_argument(
         "--from",
         dest="source",
-        required=True,
+        required=is_required,
         metavar="SOURCE",
         help="a file (.csv, .parquet, .arrow, .feather; any other has a key per line), or the URL"
         " of a database as SQLAlchemy writes it; a URL alone: the guard of the filter's name",
@@ -102,6 +102,8 @@ def refuse_for_a_store(args: Namespace) -> None:
 
 def _file(args: Namespace) -> Source:
     _refuse(args, "a file", "table", "select", "models", "parallel")
+    if args.source == "-":
+        raise UsageError("--from -: a source is read more than once, standard input cannot be")
     path = Path(args.source)
     suffix = path.suffix.lower()
     if suffix == ".csv":

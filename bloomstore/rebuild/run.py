@@ -4,7 +4,8 @@
      fences of this moment are remembered (or all this is found as an attempt before left it);
   2. the source waits for writers that did not know of it (source.prepare);
   3. batches are added, each asked for again and durable before the position after it is noted;
-  4. proof: the source was read to its end by its own count and is the same as at the beginning;
+  4. proof: the source was read to its end by its own count and is the same as at the beginning,
+     and it is that of this filter (overlap.py);
   5. the source waits until nobody sees older rows (source.settle), then the switch, which proves
      the checksums of the new segments and is one commit;
   6. the source notes what the filter was built from, and the remembered fences are lowered.
@@ -27,6 +28,7 @@ from bloomstore import Store
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.rebuild.ahead import ahead
+from bloomstore.rebuild.overlap import sample, why_foreign
 from bloomstore.rebuild.plan import plan_rebuild
 from bloomstore.rebuild.source import Incomplete, Position, Source, require_own_source
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
@@ -65,6 +67,7 @@ def rebuild(
     capacity: int | None = None,
     target_error: float | None = None,
     restart: bool = False,
+    other_keys: bool = False,
     patience: float = PATIENCE,
     planned: abc.Callable[[int | None], object] = lambda _: None,
     progress: Progress = lambda _: None,
@@ -73,7 +76,8 @@ def rebuild(
 
     `spec`, or `capacity` and `target_error`, say what it becomes; without them it keeps its family
     and error in one stage for as many keys as the source has. Goes on with a rebuild that was cut
-    off, unless `restart`. `planned` is told how many rows there are, `progress` how many were read.
+    off, unless `restart`. A source that has none of the filter's keys is refused, unless it is said
+    to have `other_keys`. `planned` is told how many rows there are, `progress` how many were read.
     """
     if spec is not None and (capacity is not None or target_error is not None):
         raise SpecError("give either a whole spec, or capacity and target_error")
@@ -118,6 +122,9 @@ def _rebuild(
     if new is not None:
         try:
             _fill(store, new, source, state, patience, progress)
+            if not (other_keys or source.lowers_fences):  # a guard knows its own table
+                _require_own_keys(store, name, source, state)
+            source.settle(patience)
             keys = new.added
             new.switch()
         except BaseException as error:
@@ -181,7 +188,7 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
         if was != asked:
             raise RebuildError(
                 f"a rebuild of {name!r} was begun with another {what}: {_differences(was, asked)};"
-                " give it up or restart"
+                f" it has read {state.rows:,} rows: give it up or restart"
             )
     raised = set(store[name].fences) - set(state.fences)
     if source.lowers_fences and raised:
@@ -192,9 +199,9 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
 def _begin(
     store: Store, name: str, spec: FilterSpec, identity: dict[str, Any], wanted: dict[str, Any]
 ) -> tuple[Rebuild, State]:
-    fences = list(store[name].fences)
+    fences, had = list(store[name].fences), store[name].stats().keys
     new = begin(store, name, spec)
-    state = State(new.id, identity, wanted, fences, time.time())
+    state = State(new.id, identity, wanted, fences, time.time(), had=had)
     write_state(store, name, state)
     crash_point("rebuild: begun")
     return new, state
@@ -203,7 +210,7 @@ def _begin(
 def _fill(
     store: Store, new: Rebuild, source: Source, state: State, patience: float, progress: Progress
 ) -> None:
-    """Steps 2 to 5, up to the switch."""
+    """Steps 2 to 4."""
     source.prepare(patience)
     while True:
         try:
@@ -214,7 +221,11 @@ def _fill(
     now = _plain(source.identity())
     if now != state.source:
         raise Incomplete(f"the source has changed: {_differences(state.source, now)}")
-    source.settle(patience)
+
+
+def _require_own_keys(store: Store, name: str, source: Source, state: State) -> None:
+    if why := why_foreign(store[name], source, state):
+        raise RebuildError(f"{why}; other_keys says that this is meant")
 
 
 def _read(store: Store, new: Rebuild, source: Source, state: State, progress: Progress) -> None:
@@ -223,6 +234,7 @@ def _read(store: Store, new: Rebuild, source: Source, state: State, progress: Pr
     progress(rows)
     batches = source.batches(position)
     for batch in ahead(batches) if source.reads_ahead else batches:
+        sample(store[new.name], batch.keys, state)
         is_durable = new.feed(batch.keys)
         crash_point("rebuild: batch added")
         rows += batch.rows
@@ -252,7 +264,17 @@ def _plain(identity: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _place(identity: dict[str, Any]) -> str:
+    """Of a source, in a word."""
+    for name in ("file", "table", "select"):
+        if name in identity:
+            return f"the {name} {identity[name]}"
+    return "another kind"
+
+
 def _differences(was: dict[str, Any], now: dict[str, Any]) -> str:
+    if ("file" in was) != ("file" in now):  # nothing in common
+        return f"{_place(now)}, was {_place(was)}"
     return ", ".join(
         f"{name} is {now.get(name)!r}, was {was.get(name)!r}"
         for name in sorted({*was, *now})

@@ -6,6 +6,8 @@
     fences     tokens of the fences that stood when the rebuild began; only these may be lowered
     position   after the last batch whose keys are durable, null before the first
     rows       read up to there
+    had        keys of the old filter when the rebuild began
+    asked      keys that the old filter was asked for, some of each batch; known: those it reported
     began_at   seconds since 1970
 
 Written after each batch, once its keys are durable: what is before the position is in the chain.
@@ -32,6 +34,9 @@ class State:
     began_at: float
     position: Position | None = None
     rows: int = 0
+    had: int = 0
+    asked: int = 0
+    known: int = 0
 
 
 def read_state(store: Store, name: str) -> State | None:

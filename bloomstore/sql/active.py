@@ -373,6 +373,11 @@ class ActiveGuard:
             return f"the filter {self.name!r} was built for {note.table} {note.columns}"
         if note.store != self.store.incarnation:
             return "the store is a restored copy"
+        if note.filter_number != self.filter.number:
+            with contextlib.suppress(FilterNotFound):
+                self.filter = self.store[self.name]  # a build elsewhere may have replaced it
+            if note.filter_number != self.filter.number:
+                return "its filter was dropped and made again since it was built"
         for name, value in self._live.identity.items():
             if note.database.get(name) != value:
                 was = note.database.get(name, "nothing")

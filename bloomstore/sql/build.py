@@ -27,18 +27,17 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.types import NullType
 
 from bloomstore.errors import BloomStoreError, FilterExists, FilterNotFound
-from bloomstore.keys import Key
 from bloomstore.rebuild.plan import HEADROOM
 from bloomstore.sql import feed
 from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.canon import Unclear
+from bloomstore.sql.canon import Unclear, stored_keys
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.incarnation import leave_token
-from bloomstore.sql.note import PREFIX, Note
+from bloomstore.sql.parts import parts_of
 
-CHUNK = 10_000
+CHUNK = 65_536  # rows: keys of one durable add
 
 
 class BuildError(BloomStoreError):
@@ -63,23 +62,9 @@ def build_guard(
     patience: float,
     progress: Callable[[int], None],
 ) -> Built:
-    """Makes one guard valid. Raises BuildError and changes nothing for the worse."""
-    while True:
-        if guard.canon is None:
-            raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
-        try:
-            return _build(guard, engine, flight, patience, progress)
-        except FilterNotFound:  # a build in another process has replaced it
-            guard.reopen()
-
-
-def _build(
-    guard: ActiveGuard,
-    engine: Engine,
-    flight: Flight,
-    patience: float,
-    progress: Callable[[int], None],
-) -> Built:
+    """Makes one guard valid; for the only builder. Raises BuildError, changes nothing for worse."""
+    if guard.canon is None:
+        raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
     form, epoch = guard.form(), guard.epoch
     _make_filter(guard, engine)
     note = guard.note()
@@ -109,7 +94,7 @@ def _build(
         raise BuildError(f"guard {guard.name}: the column was altered during the build")
     note = guard.fresh_note()
     note.form, note.database, note.store = form, guard.identity(), guard.store.incarnation
-    note.token = leave_token(engine, guard.name)
+    note.token, note.filter_number = leave_token(engine, guard.name), guard.filter.number
     note.rows, note.deleted, note.epoch, note.feed = rows, deleted, epoch, base
     guard.write_note(note)
     guard.filter.unfence(*tokens)
@@ -117,7 +102,7 @@ def _build(
 
 
 def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
-    """Replaces a filter of another form, and one that nobody has begun to build if it is small.
+    """Replaces a filter of another form, and one that was never built if it is small.
 
     Keys and fences that go with it are of rows that are committed, or of transactions that the
     build waits for.
@@ -128,11 +113,12 @@ def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
         or note.form != guard.form()
         or note.database != guard.identity()
         or note.store != guard.store.incarnation
+        or note.filter_number != guard.filter.number
     )
     is_useless = is_another or guard.filter.state.name not in ("sound", "fenced")
     if is_useless:
         guard.write_note(fresh)
-    elif not _is_first(guard):
+    elif note.form:
         return
     spec = guard.declared.guard.spec
     keys = ceil(HEADROOM * _count(guard, engine))
@@ -142,21 +128,6 @@ def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
         with contextlib.suppress(FilterExists):  # another process has missed it already
             guard.create(replace(spec, initial_capacity=max(keys, spec.initial_capacity)))
         guard.reopen()
-
-
-def _is_first(guard: ActiveGuard) -> bool:
-    """Whether this build is the first of all; of several that begin together one is."""
-    is_first = False
-
-    def claim(raw: bytes | None) -> bytes | None:
-        nonlocal is_first
-        note = guard.fresh_note() if raw is None else Note.unpack(raw)
-        is_first = not note.form and not note.building
-        note.building = note.building or guard.form()
-        return note.pack() if is_first else None
-
-    guard.store.notes.change(PREFIX + guard.name, claim)
-    return is_first
 
 
 def _count(guard: ActiveGuard, engine: Engine) -> int:
@@ -177,24 +148,18 @@ def _scan(
     raw = [type_coerce(column, NullType()) for column in columns]
     present = [column.is_not(None) for column in columns]
     counted = connection.execute(_counting(guard)).scalar_one()
-    result = connection.execution_options(stream_results=True, yield_per=CHUNK).execute(
-        select(*raw).where(*present)
-    )
     rows = keys = 0
-    form = guard.canon
-    assert form is not None
-    for part in result.partitions(CHUNK):
-        found: list[Key] = []
-        for row in part:
+    assert guard.canon is not None
+    statement = select(*raw).where(*present)
+    with contextlib.closing(parts_of(connection, statement, CHUNK)) as parts:
+        for part in parts:
             try:
-                found.append(form.of(row[0] if len(columns) == 1 else tuple(row)))
+                found = stored_keys(guard.canon, part)
             except Unclear as why:
-                raise BuildError(
-                    f"guard {guard.name}: the stored value {tuple(row)!r} has no key: {why}"
-                ) from None
-        keys += guard.filter.add_many(found)
-        rows += len(part)
-        progress(rows)
+                raise BuildError(f"guard {guard.name}: {why}") from None
+            keys += guard.filter.add_many(found)
+            rows += len(part)
+            progress(rows)
     if rows != counted:
         raise BuildError(f"guard {guard.name}: read {rows} rows of {counted}")
     return rows, keys

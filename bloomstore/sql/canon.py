@@ -22,11 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import numpy as np
 
+from bloomstore.kernels import are_all
 from bloomstore.keys import Key
 
 Form: TypeAlias = Callable[[object], Key]
@@ -50,6 +51,20 @@ class Canon:
     own: type | None = None
     replaced: tuple[Key, ...] = ()
     stored: type | None = None
+
+
+def stored_keys(canon: Canon, values: list[Any]) -> list[Key]:
+    """The keys of values that were read back; tuples if the form is composite. Raises Unclear."""
+    own = canon.stored or canon.own
+    if own is not None and are_all(values, own):
+        return values
+    keys = []
+    for value in values:
+        try:
+            keys.append(canon.of(value))
+        except Unclear as why:
+            raise Unclear(f"the stored value {value!r} has no key: {why}") from None
+    return keys
 
 
 def _refuse(value: object, column: str) -> Unclear:

@@ -18,13 +18,12 @@ from sqlalchemy.engine import Engine
 
 from bloomstore import Store
 from bloomstore.errors import FilterExists, FilterNotFound
-from bloomstore.kernels import are_all
 from bloomstore.keys import Key
 from bloomstore.rebuild.source import SourceError
 from bloomstore.sql import feed, form
 from bloomstore.sql.active import NOT_BUILT
 from bloomstore.sql.builder import only_builder
-from bloomstore.sql.canon import Unclear
+from bloomstore.sql.canon import Unclear, stored_keys
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guard import Declared, Guard, declared_in
@@ -99,6 +98,7 @@ class GuardSource(TableSource):
             or note.form != self.form
             or note.database != self._live.identity
             or note.store != self._store.incarnation
+            or note.filter_number != self._store[self.name].number
         )
         if is_another:
             spec, durability = self._store[self.name].spec, self._store[self.name].durability
@@ -146,24 +146,15 @@ class GuardSource(TableSource):
             self._live.identity,
             self._store.incarnation,
         )
-        note.token = self._note().token
+        note.token, note.filter_number = self._note().token, self._store[self.name].number
         note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
 
     def _keys(self, part: list[Any]) -> list[Key]:
-        own = self._canon.stored or self._canon.own
-        if own is not None and are_all(part, own):
-            return part
-        of = self._canon.of
-        keys = []
-        for value in part:
-            try:
-                keys.append(of(value))
-            except Unclear as why:
-                raise SourceError(
-                    f"guard {self.name}: the stored value {value!r} has no key: {why}"
-                ) from None
-        return keys
+        try:
+            return stored_keys(self._canon, part)
+        except Unclear as why:
+            raise SourceError(f"guard {self.name}: {why}") from None
 
     def _note(self) -> Note:
         found = self._store.notes.get(f"guard/{self.name}")

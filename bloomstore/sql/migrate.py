@@ -43,13 +43,15 @@ def location() -> Path:
 
 def upgrade(url: str, to: str = "head") -> None:
     """Brings the tables to a revision. Raises MigrationError or DatabaseError."""
-    with reached(url) as engine, engine.begin() as connection:
+    with reached(url, may_be_new=True) as engine, engine.begin() as connection:
+        _require_own(connection, "upgrade")
         _run("upgrade", to, connection=connection)
 
 
 def downgrade(url: str, to: str = "base") -> None:
     """Takes them back. Every guard answers UNKNOWN until it is built again."""
     with reached(url) as engine, engine.begin() as connection:
+        _require_own(connection, "downgrade")
         _run("downgrade", to, connection=connection)
 
 
@@ -65,15 +67,41 @@ def statements(url: str, action: str, to: str) -> str:
 
 
 def current(url: str) -> tuple[str | None, str]:
-    """The revision of the database (None: no tables yet) and the newest one."""
+    """The revision of the database (None: none yet, or see is_elsewhere) and the newest one."""
     needs_alembic()
-    from alembic.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
     with reached(url) as engine, engine.begin() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-        found = context.get_current_revision()
+        found = _revision(connection)
     return found, ScriptDirectory(str(location())).get_current_head() or ""
+
+
+def is_elsewhere(url: str) -> bool:
+    """Whether the tables were made by another Alembic, which knows their revision."""
+    needs_alembic()
+    with reached(url) as engine, engine.begin() as connection:
+        return _is_elsewhere(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    from alembic.migration import MigrationContext
+
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    return context.get_current_revision()
+
+
+def _is_elsewhere(connection: Connection) -> bool:
+    """No build makes the registry; and a version table may leave out what others depend on."""
+    return _revision(connection) is None and inspect(connection).has_table(REGISTRY.name)
+
+
+def _require_own(connection: Connection, action: str) -> None:
+    """Two version tables for the same tables would contradict each other sooner or later."""
+    needs_alembic()
+    if _is_elsewhere(connection):
+        raise MigrationError(
+            f"{action}: {REGISTRY.name} was made by your own Alembic: run `alembic {action}` there"
+        )
 
 
 # Looking -----------------------------------------------------------------------------

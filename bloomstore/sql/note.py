@@ -20,6 +20,7 @@ class Note:
     building: dict[str, Any] = field(default_factory=dict)  # the form of a build that goes on
     database: dict[str, str] = field(default_factory=dict)
     store: str = ""
+    filter_number: int = -1  # its number: one that was dropped and made again is empty
     token: str = ""  # what the build left in the database; see incarnation.py
     epoch: int = 0
     feed: dict[str, Any] = field(default_factory=dict)  # the snapshot it begins with; see feed.py

@@ -23,7 +23,7 @@ from sqlalchemy.sql.elements import ClauseElement
 _CHUNK_ROWS = 1000
 
 
-def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Iterator[list[Any]]:
+def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
     """All rows, `size` at a time: values if there is one column, tuples if several.
 
     Who leaves it early may have to roll the transaction back: a running statement is cancelled.
@@ -34,7 +34,7 @@ def parts_of(connection: Connection, statement: Executable, size: int) -> abc.It
 
 
 def _can_stream(connection: Connection) -> bool:
-    """Psycopg from 3.2 on with libpq 17; SQLAlchemy's async adapter has no streams."""
+    """Psycopg from 3.2 on with libpq 17; under asyncio SQLAlchemy's own cursors are between."""
     if connection.dialect.driver != "psycopg" or connection.dialect.is_async:
         return False
     capabilities = getattr(connection.dialect.loaded_dbapi, "capabilities", None)
@@ -42,7 +42,7 @@ def _can_stream(connection: Connection) -> bool:
     return has is not None and has()
 
 
-def _streamed(connection: Connection, statement: Executable, size: int) -> abc.Iterator[list[Any]]:
+def _streamed(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
     assert isinstance(statement, ClauseElement)
     compiled = statement.compile(dialect=connection.dialect)
     raw: Any = connection.connection.dbapi_connection
@@ -61,7 +61,7 @@ def _row_factory(cursor: Any) -> Any:
     return (rows.scalar_row if is_single else rows.tuple_row)(cursor)
 
 
-def _fetched(connection: Connection, statement: Executable, size: int) -> abc.Iterator[list[Any]]:
+def _fetched(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
     result = connection.execution_options(stream_results=True).execute(statement)
     cursor: Any = result.cursor
     is_single = len(cursor.description) == 1

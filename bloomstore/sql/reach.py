@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import Engine, create_engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
 from bloomstore.errors import BloomStoreError
 from bloomstore.sql.databases import BY_DIALECT
@@ -16,11 +17,22 @@ class DatabaseError(BloomStoreError):
     """A database could not be reached or did not do what it was asked."""
 
 
-@contextmanager
-def reached(url: str) -> Iterator[Engine]:
-    """An engine of a kind that guards know. Raises DatabaseError for whatever goes wrong inside."""
+def engine_of(url: str, *, may_be_new: bool = False) -> Engine:
+    """An engine; `may_be_new`: SQLite may make the file. Raises DatabaseError."""
     with plainly(url):
         engine = create_engine(url)
+    name = engine.url.database or ""
+    is_file = engine.dialect.name == "sqlite" and name not in ("", ":memory:")
+    if is_file and not (may_be_new or name.startswith("file:") or Path(name).exists()):
+        raise DatabaseError(f"{url}: there is no such file")
+    return engine
+
+
+@contextmanager
+def reached(url: str, *, may_be_new: bool = False) -> Iterator[Engine]:
+    """An engine of a kind that guards know. Raises DatabaseError for whatever goes wrong inside."""
+    with plainly(url):
+        engine = engine_of(url, may_be_new=may_be_new)
         if engine.dialect.name not in BY_DIALECT:
             raise DatabaseError(f"no guard knows {engine.dialect.name}: {', '.join(BY_DIALECT)}")
         try:
@@ -34,6 +46,11 @@ def plainly(url: str) -> Iterator[None]:
     """Says what SQLAlchemy or the driver said; the URL may have a password and is not in it."""
     try:
         yield
+    except NoSuchModuleError:
+        raise DatabaseError(
+            f"{url.split('://', 1)[0]}://...: SQLAlchemy has no such kind of database; expected"
+            " sqlite, postgresql+psycopg or mysql+pymysql, or another driver of these"
+        ) from None
     except (SQLAlchemyError, ImportError) as error:
         what = getattr(error, "orig", None) or error
         raise DatabaseError(f"{url.split('://', 1)[0]}: {what}") from error

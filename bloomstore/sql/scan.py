@@ -28,7 +28,6 @@ from sqlalchemy import (
     Table,
     Uuid,
     and_,
-    create_engine,
     func,
     inspect,
     or_,
@@ -49,6 +48,7 @@ from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.incarnation import read_identity
 from bloomstore.sql.parts import parts_of
 from bloomstore.sql.ranges import Range, bound, divided
+from bloomstore.sql.reach import DatabaseError, engine_of
 
 
 class DatabaseSource(Source):
@@ -293,11 +293,11 @@ class TableSource(DatabaseSource):
 
 
 def connect(url: str) -> Engine:
-    """An engine for this URL. Raises SourceError."""
+    """An engine for this URL, whose database is there. Raises SourceError."""
     try:
-        return create_engine(url)
-    except (SQLAlchemyError, ImportError, ValueError) as error:
-        raise SourceError(f"{url.partition('://')[0]}://...: {error}") from None
+        return engine_of(url)
+    except (DatabaseError, ValueError) as error:
+        raise SourceError(str(error)) from None
 
 
 def reflect(engine: Engine, name: str, schema: str | None = None) -> Table:

@@ -64,6 +64,11 @@ class Filter(OneKey):
         self._use(store.core, view)
 
     @property
+    def number(self) -> int:
+        """Of this filter in its store; never used again, so one that is dropped differs."""
+        return self._number
+
+    @property
     def spec(self) -> FilterSpec:
         """The family and its parameters."""
         return self._current().row.spec

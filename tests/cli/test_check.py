@@ -70,7 +70,7 @@ def test_checkpoint_empties_the_journal(cli: Cli, store: Path) -> None:
         opened["seen"].add("carol")
         assert opened["seen"].stats().journal_rows == 1
         result = cli.ok("checkpoint", store)
-        assert result.out == "checkpoint of 1 filters, 1 journal rows\n"
+        assert result.out == "checkpoint of 1 filter, 1 journal row\n"
         assert opened["seen"].stats().journal_rows == 0
     assert cli.ok("checkpoint", store, "--json").json == {"filters": 1, "journal_rows": 0}
     assert cli.ok("query", store, "seen", "carol").out == "maybe\tcarol\n"

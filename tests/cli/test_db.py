@@ -14,20 +14,36 @@ from bloomstore.sql.triggers import Outbox
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
+    (tmp_path / "app.db").touch()
     return f"sqlite:///{tmp_path}/app.db"
 
 
 def test_up_current_and_down(cli: Cli, url: str) -> None:
     result = cli("db", "current", url)
-    assert (result.status, result.out) == (1, "no tables, newest bloomstore_0002\n")
+    assert (result.status, result.out) == (1, "no revision, newest bloomstore_0002\n")
     assert cli.ok("db", "upgrade", url).out == "bloomstore_0002\n"
     assert cli.ok("db", "current", url).out == "bloomstore_0002\n"
-    newest = {"revision": "bloomstore_0002", "newest": "bloomstore_0002"}
+    newest = {"revision": "bloomstore_0002", "newest": "bloomstore_0002", "elsewhere": False}
     assert cli.ok("db", "current", url, "--json").json == newest
     shown = cli.ok("db", "downgrade", url, "--to", "bloomstore_0001").out
     assert shown == "bloomstore_0001, newest bloomstore_0002\n"
     cli.ok("db", "downgrade", url)
     assert cli("db", "current", url, "--json").json["revision"] is None
+
+
+def test_tables_of_the_own_alembic_are_seen_and_left_to_it(cli: Cli, url: str) -> None:
+    migrate.upgrade(url)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {migrate.VERSION_TABLE} RENAME TO alembic_version")
+    engine.dispose()
+    found = cli.ok("db", "current", url)
+    assert found.out == "made by your own Alembic, newest bloomstore_0002\n"
+    for action in ("upgrade", "downgrade"):
+        result = cli("db", action, url)
+        assert result.status == 2
+        assert f"made by your own Alembic: run `alembic {action}` there" in result.err
+    assert cli.ok("db", "check", url).out == "sound\n"
 
 
 def test_the_sql_is_shown_and_not_run(cli: Cli, url: str) -> None:
@@ -68,6 +84,8 @@ def test_check_names_what_is_missing(cli: Cli, url: str) -> None:
     [
         (["upgrade", "nonsense"], "Could not parse SQLAlchemy URL"),
         (["upgrade", "sqlite:////nowhere/at/all.db"], "sqlite: unable to open database file"),
+        (["check", "sqlite:////nowhere/at/all.db"], "all.db: there is no such file"),
+        (["upgrade", "postgres://a"], "postgres://...: SQLAlchemy has no such kind of database"),
         (["upgrade", "URL", "--to", "bloomstore_9999"], "bloomstore_9999"),
         (["check", "URL", "--sql"], "--to and --sql are for upgrade and downgrade, not for check"),
     ],

@@ -55,6 +55,7 @@ def folder(tmp_path: Path, new_store: Path) -> Path:
     """A folder with what the examples speak of, and `bloomstore` on the path."""
     with bloomstore.open(new_store) as store:
         store.create("seen", bloomstore.Scalable(target_error=0.001)).add("alice")
+        store.create("ids", bloomstore.Scalable(target_error=0.001))
     with bloomstore.open(tmp_path / "other") as store:
         store.create("seen", bloomstore.Scalable(target_error=0.001)).add("bob")
     (tmp_path / "keys.txt").write_text("alice\nnobody\n")

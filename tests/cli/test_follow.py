@@ -44,7 +44,7 @@ def url(tmp_path: Path, new_store: Path) -> Iterator[str]:
 
 
 def test_a_pass_tells_what_it_did(cli: Cli, url: str, new_store: Path) -> None:
-    assert cli.ok("follow", url, new_store, "--once").out == "users.id: 1 keys, 1 purged\n"
+    assert cli.ok("follow", url, new_store, "--once").out == "users.id: 1 key, 1 purged\n"
     passed = {"guard": "users.id", "keys": 0, "purged": 0, "doubt": ""}
     assert cli.ok("follow", url, new_store, "--once", "--json").json == {"passes": [passed]}
     assert cli.ok("query", new_store, "users.id", "7", "--type", "int").out == "maybe\t7\n"
@@ -63,7 +63,7 @@ def test_a_guard_that_is_left_alone_is_status_1(cli: Cli, url: str, store: Path)
         (["URL", "STORE", "--every", "0"], "--every is a number of seconds above 0, got 0"),
         (["URL", "STORE", "--json"], "--json is for --once"),
         (["URL", "missing"], "no store at missing"),
-        (["sqlite:////nowhere/at/all.db", "STORE", "--once"], "unable to open database file"),
+        (["sqlite:////nowhere/at/all.db", "STORE", "--once"], "all.db: there is no such file"),
     ],
 )
 def test_errors_are_one_line(
@@ -94,4 +94,4 @@ def test_an_interruption_ends_it_cleanly(url: str, new_store: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err == "bloomstore: stopped, 1 keys followed\n"
+    assert err == "bloomstore: stopped, 1 key followed\n"

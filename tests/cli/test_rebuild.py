@@ -29,6 +29,15 @@ def grown(new_store: Path, tmp_path: Path) -> Path:
     return new_store
 
 
+def app_db(folder: Path) -> Path:
+    """A database with an empty table of users."""
+    engine = sa.create_engine(f"sqlite:///{folder}/app.db")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE users (email VARCHAR(320))")
+    engine.dispose()
+    return folder / "app.db"
+
+
 def content(path: Path) -> dict[str, str]:
     return {
         str(file): hashlib.sha256(file.read_bytes()).hexdigest()
@@ -83,12 +92,17 @@ def test_what_was_cut_off_can_be_given_up_or_restarted(
     cut_off()
     assert "rebuild" in cli.ok("info", grown, "seen").out
     assert cli.ok("rebuild", grown, "seen", *source, "--give-up").lines == ["given up"]
-    assert cli.ok("rebuild", grown, "seen", *source, "--give-up").lines == ["nothing was begun"]
+    assert cli.ok("rebuild", grown, "seen", "--give-up").lines == ["nothing was begun"]
     cut_off()
     result = cli("rebuild", grown, "seen", *source, "--capacity", "9000")
     assert result.status == 2
-    assert "another spec: capacity is 9000, was None; give it up or restart" in result.err
-    assert "rows are kept" in result.err
+    assert re.search(
+        "another spec: capacity is 9000, was None; it has read [0-9]+ rows: give it up or restart$",
+        result.err,
+    )
+    table = ("--from", f"sqlite:///{app_db(tmp_path)}", "--table", "users", "--column", "email")
+    result = cli("rebuild", grown, "seen", *table)
+    assert f"source: the table users, was the file {tmp_path}/keys.txt; it has" in result.err
     found = cli.ok("rebuild", grown, "seen", *source, "--restart", "--json").json
     assert found["resumed_at"] == 0
     cut_off()
@@ -103,11 +117,14 @@ def test_what_was_cut_off_can_be_given_up_or_restarted(
         (["--from", "keys.csv"], "keys.csv: name the column of the keys"),
         (["--from", "keys.txt", "--column", "a"], "--column does not go together with a text file"),
         (["--from", "keys.txt", "--table", "a"], "--table does not go together with a file"),
-        (["--from", "sqlite:///a.db", "--table", "t", "--column", "c"], "no table 't'"),
-        (["--from", "nonsense://a", "--table", "t"], "nonsense://..."),
-        (["--from", "sqlite:///a.db"], "no guard 'seen' was ever built with this store"),
-        (["--from", "sqlite:///a.db", "--models", "nowhere:Base"], "--models nowhere:Base: No"),
-        (["--from", "sqlite:///a.db", "--select", "SELECT 1 FROM nowhere"], "no such table"),
+        (["--from", "-"], "--from -: a source is read more than once"),
+        (["--from", "sqlite:///app.db", "--table", "t", "--column", "c"], "no table 't'"),
+        (["--from", "sqlite:///a.db", "--table", "t"], "sqlite:///a.db: there is no such file"),
+        (["--from", "sqlite:///app.db", "--table", "users"], "users: name the column of the keys"),
+        (["--from", "nonsense://a", "--table", "t"], "nonsense://...: SQLAlchemy has no such kind"),
+        (["--from", "sqlite:///app.db"], "no guard 'seen' was ever built with this store"),
+        (["--from", "sqlite:///app.db", "--models", "nowhere:Base"], "--models nowhere:Base: No"),
+        (["--from", "sqlite:///app.db", "--select", "SELECT 1 FROM nowhere"], "no such table"),
     ],
 )
 def test_a_source_that_makes_no_sense_is_one_line(
@@ -119,9 +136,13 @@ def test_a_source_that_makes_no_sense_is_one_line(
     complaint: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    app_db(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
     for command in ("rebuild", "verify"):
         result = cli(command, grown, "seen", *options)
         assert (result.status, result.out) == (2, "")
+        assert "begun again" not in result.err
+        assert {path.name for path in tmp_path.iterdir()} == before
         assert complaint in result.err
         assert result.err.count("\n") == 1
 
@@ -134,7 +155,15 @@ def test_tables_and_selects_of_a_database(cli: Cli, grown: Path, tmp_path: Path)
         connection.exec_driver_sql("INSERT INTO t VALUES (1, 'x'), (2, 'y')")
     engine.dispose()
     table = ("--from", url, "--table", "t")
-    cli.ok("rebuild", grown, "seen", *table, "--column", "a", "--column", "b")
+    both = ("rebuild", grown, "seen", *table, "--column", "a", "--column", "b")
+    result = cli(*both)
+    assert result.status == 2
+    assert re.search(
+        r"of 2 keys of .*app.db: t \(a, b\) 0 are known, filter 'seen' has 2,9..: another column,"
+        r" or another type of keys\?; other_keys says that this is meant$",
+        result.err,
+    )
+    cli.ok(*both, "--other-keys")
     with bloomstore.open(grown, read_only=True) as store:
         assert store["seen"].may_contain_many([(1, "x"), (2, "y"), (2, "x")]).tolist() == [
             True,
@@ -142,7 +171,7 @@ def test_tables_and_selects_of_a_database(cli: Cli, grown: Path, tmp_path: Path)
             False,
         ]
     select = ("--from", url, "--select", "SELECT a FROM t WHERE b <> ':x';")
-    assert cli.ok("rebuild", grown, "seen", *select, "--json").json["rows"] == 2
+    assert cli.ok("rebuild", grown, "seen", *select, "--other-keys", "--json").json["rows"] == 2
     cli.ok("verify", grown, "seen", *select)
     assert cli("verify", grown, "seen", *table, "--column", "b").status == 1
     result = cli("rebuild", grown, "seen", *table, "--column", "c")

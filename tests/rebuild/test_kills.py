@@ -27,7 +27,7 @@ SPEC = Scalable(target_error=1e-3, initial_capacity=1000)
 
 
 def start(store: Path, source: Path, crash_at: str = "") -> subprocess.Popen[str]:
-    command = ["rebuild", str(store), "seen", "--from", str(source)]
+    command = ["rebuild", str(store), "seen", "--from", str(source), "--other-keys"]
     if source.suffix != ".txt":
         command += ["--column", "key"]
     return subprocess.Popen(

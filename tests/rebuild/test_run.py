@@ -71,6 +71,37 @@ def test_capacity_and_error_may_be_chosen(
         rebuild(store, "seen", Listed(KEYS), spec=expected, capacity=3)
 
 
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ([], "a list has no keys, filter 'seen' has 3,"),
+        (list(range(2000)), "of 2,000 keys of a list [0-9] are known, filter 'seen' has 3,"),
+        (["other"], "of 1 keys of a list 0 are known"),
+    ],
+)
+def test_a_source_of_something_else_is_refused_unless_it_is_meant(
+    store: bloomstore.Store, grown: bloomstore.Filter, keys: list[Any], complaint: str
+) -> None:
+    before = answers(grown)
+    for _ in range(2):  # what was read is kept, and so is the doubt
+        with pytest.raises(RebuildError, match=complaint):
+            rebuild(store, "seen", Listed(keys))
+        assert answers(grown) == before
+    done = rebuild(store, "seen", Listed(keys), other_keys=True)
+    assert (done.rows, done.resumed_at) == (len(keys), len(keys))
+    assert grown.may_contain_many(keys).all()
+    assert np.count_nonzero(answers(grown)) < 40
+
+
+def test_a_few_keys_of_the_filter_are_enough_to_know_its_source(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    rebuild(store, "seen", Listed([*range(900), *KEYS[:100]]))
+    rebuild(store, "seen", Listed(["new", KEYS[0]]))
+    assert KEYS[0] in grown
+    assert KEYS[1] not in grown
+
+
 def test_keys_added_meanwhile_are_in_the_new_filter(
     store: bloomstore.Store, grown: bloomstore.Filter
 ) -> None:

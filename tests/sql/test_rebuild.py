@@ -312,7 +312,7 @@ def test_a_doubt_of_the_column_refuses_and_fences_nothing(
 ) -> None:
     trigger = {
         "sqlite": "CREATE TRIGGER t AFTER INSERT ON users BEGIN UPDATE users SET age = 1; END",
-        "postgresql": "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS"
+        "postgresql": "CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS"
         " 'BEGIN RETURN NEW; END'; CREATE TRIGGER t BEFORE INSERT ON users"
         " FOR EACH ROW EXECUTE FUNCTION f()",
         "mariadb": "CREATE TRIGGER t BEFORE INSERT ON users FOR EACH ROW SET NEW.age = 1",

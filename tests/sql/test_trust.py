@@ -41,6 +41,31 @@ def test_nothing_is_believed_before_the_first_build(store, engine) -> None:
     every_row_is_known(plugin, engine)
 
 
+def test_a_build_that_is_cut_off_leaves_no_statement_behind(
+    store, engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bloomstore.sql.build.CHUNK", 1000)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User), [{"email": f"{n}@x"} for n in range(20_000)])
+    plugin = fresh(store, engine, Base.metadata)
+    lost: list[object] = []
+    sa.event.listen(engine, "invalidate", lambda *what: lost.append(what))
+
+    def stop(name: str, rows: int) -> None:
+        raise RuntimeError
+
+    try:
+        plugin.build(engine, User.email, progress=stop)
+    except RuntimeError as error:  # its traceback keeps every frame alive
+        kept = error
+    assert kept.__traceback__ is not None
+    assert lost == []
+    assert [done.rows for done in plugin.build(engine, User.email)] == [20_000]
+    assert plugin.probe(User.email, "nobody@x") is Answer.ABSENT
+    every_row_is_known(plugin, engine)
+    plugin.unlisten()
+
+
 def test_a_guard_survives_a_restart(tmp_path: Path, engine) -> None:
     with bloomstore.open(tmp_path / "s") as store:
         plugin = fresh(store, engine, Base.metadata)
@@ -68,6 +93,27 @@ def test_a_restored_copy_of_the_store_is_not_believed(tmp_path: Path, engine) ->
         assert plugin.probe(User.email, "late@x") is Answer.MAYBE
         assert plugin.probe(User.email, "nobody@x") is Answer.ABSENT
         plugin.unlisten()
+
+
+def test_a_filter_that_was_dropped_and_made_by_hand_is_not_believed(store, engine) -> None:
+    plugin = fresh(store, engine, Base.metadata)
+    plugin.build(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(User).values(email="known@x"))
+    store.drop("users.email")
+    store.create("users.email", bloomstore.Fixed(capacity=10, target_error=0.1))
+    plugin.probe(User.email, "known@x")  # finds that its filter is gone
+    other = fresh(store, engine, Base.metadata)
+    for each in (plugin, other):
+        answer = each.probe(User.email, "known@x")
+        assert answer == Answer.UNKNOWN
+        assert answer.reason == "its filter was dropped and made again since it was built"
+    plugin.build(engine)
+    for each in (plugin, other):
+        assert each.probe(User.email, "known@x") is Answer.MAYBE
+        assert each.probe(User.email, "nobody@x") is Answer.ABSENT
+        assert isinstance(each.guards["users.email"].filter.spec, bloomstore.Scalable)
+        each.unlisten()
 
 
 def test_another_database_is_not_believed(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The Alembic environment of bloomstore, in a wheel and in an installed checkout alike."""
