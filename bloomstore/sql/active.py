@@ -149,7 +149,10 @@ class ActiveGuard:
             return value  # type: ignore[return-value]
         if self.canon is None:
             raise Unclear(self.doubt)
-        return self.canon.of(self.sent(value))
+        try:
+            return self.canon.of(self.sent(value))
+        except (ValueError, ArithmeticError) as error:  # digits or dates beyond what Python has
+            raise Unclear(f"the value has no key: {error}") from None
 
     def key_to_store(self, values: list[object], types: list[Any]) -> Key | None:
         """The key of the row that these values make; None if it has none. Raises Unclear.
@@ -206,6 +209,11 @@ class ActiveGuard:
         return Answer.unknown(reason)
 
     # Writing -----------------------------------------------------------------------
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether an outbox has what is written, as its filter was built, or is being built."""
+        return self.feed is not None and bool((note := self.note()).feed or note.feed_building)
 
     def fence(self, reason: str) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
@@ -371,8 +379,8 @@ class ActiveGuard:
             doubt = f"the column is {self.form()}, was {note.form} when it was built"
         elif self._live.epoch > note.epoch:  # if it is lower, this process has not seen it yet
             doubt = INVALID
-        elif self.feed is not None and not note.feed:
-            return NOT_BUILT
+        elif (self.feed is None) is bool(note.feed):  # keys came, or will come, in another way
+            return NOT_BUILT if self.feed else "it was built with an outbox: build it again"
         if doubt and self.filter.state.is_sound:
             with contextlib.suppress(StoreReadOnly):
                 self.fence(doubt)

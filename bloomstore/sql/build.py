@@ -66,6 +66,8 @@ def build_guard(
     note = guard.note()
     deleted = note.deleted  # their keys stay in a filter that is caught up
     note.building = form
+    if guard.feed is not None:
+        note.feed_building = {"build": ""}  # from here on the outbox has what writers do not know
     guard.write_note(note)
     tokens = list(guard.filter.fences)
     if not tokens:
@@ -104,6 +106,7 @@ def _replace_if_of_another_form(guard: ActiveGuard) -> None:
         or note.form != guard.form()
         or note.database != guard.identity()
         or note.store != guard.store.incarnation
+        or bool(note.feed) is (guard.feed is None)  # its keys came in another way
     )
     state = guard.filter.state
     if is_another or state.name not in ("sound", "fenced"):

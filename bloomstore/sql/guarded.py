@@ -93,6 +93,7 @@ class GuardSource(TableSource):
             or note.form != self.form
             or note.database != self._live.identity
             or note.store != self._store.incarnation
+            or bool(note.feed) is (self._declared.guard.feed != "outbox")
         )
         if is_another:
             spec, durability = self._store[self.name].spec, self._store[self.name].durability
