@@ -30,6 +30,7 @@ from typing import Any
 
 from sqlalchemy import Insert, event
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -45,6 +46,7 @@ from bloomstore.sql.writes import NOTHING, READS, Server, WritePlan, plan_writes
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
 TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
+LEFT = "bloomstore/left"  # in connection.info, which outlives what the pool has lent
 _STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
 
 
@@ -76,6 +78,8 @@ class Capture:
         """From now on every write of this engine is seen."""
         for name, listener in self._listeners.items():
             event.listen(engine, name, listener, insert=True)  # before one that may end the chain
+        if engine.pool._reset_on_return is ResetStyle.reset_commit:
+            event.listen(engine, "reset", self._given_back)
         self._wraps[engine] = [
             Wrap(engine.dialect, "do_commit", self.do_commit),
             Wrap(engine.dialect, "do_prepare_twophase", self.do_twophase),
@@ -86,6 +90,8 @@ class Capture:
         """Takes every listener away; what open transactions have written is added before."""
         for name, listener in self._listeners.items():
             event.remove(engine, name, listener)
+        if event.contains(engine, "reset", self._given_back):
+            event.remove(engine, "reset", self._given_back)
         with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
             for pending in list(self.pendings.values()):
                 connection = pending.connection()
@@ -150,6 +156,13 @@ class Capture:
             pending.clear()  # of a transaction that was rolled back
         else:
             self._settle(connection, pending)
+
+    def _given_back(self, raw: Any, record: Any, state: Any) -> None:
+        """A pool commits what the garbage collector gives back: nobody has ended it."""
+        left: Pending | None = record.info.pop(LEFT, None)
+        if left is not None and not state.transaction_was_reset:
+            self._look_again(left)
+            left.settle()
 
     def do_twophase(self, connection: Connection, *rest: Any) -> None:
         """A prepared transaction may be committed by anybody: the step comes before."""
@@ -217,6 +230,8 @@ class Capture:
         found = self.pendings.get(connection.connection)
         if found is None:
             found = self.pendings[connection.connection] = Pending()
+            if connection.engine.pool._reset_on_return is ResetStyle.reset_commit:
+                connection.info[LEFT] = found
         transaction = connection.get_transaction()
         before = found.transaction()
         if before is not transaction:  # the one before was rolled back, or settled

@@ -34,8 +34,10 @@ def parts_of(connection: Connection, statement: Executable, size: int) -> abc.It
 
 
 def _can_stream(connection: Connection) -> bool:
-    """Psycopg from 3.2 on with libpq 17."""
+    """Psycopg from 3.2 on with libpq 17; where a schema is translated SQLAlchemy must do it."""
     if connection.dialect.driver != "psycopg":
+        return False
+    if "schema_translate_map" in connection.get_execution_options():
         return False
     capabilities = getattr(connection.dialect.loaded_dbapi, "capabilities", None)
     has = getattr(capabilities, "has_stream_chunked", None)

@@ -69,7 +69,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         " numeric_scale, datetime_precision, extra, column_default"
         f" FROM information_schema.columns WHERE {of_table}",
     ):
-        has_default = row[8] not in (None, "NULL")
+        has_default = row[8] not in (None, "NULL") or "auto_increment" in row[7].lower()
         columns[row[0].lower()] = replace(_column(*row[1:8]), has_default=has_default)
     feeds = rows(
         cursor,

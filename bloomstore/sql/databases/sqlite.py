@@ -62,11 +62,12 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         return TableFacts(version, doubt=f"there is no table {table!r}")
     definitions = column_definitions(tables[0][0])
     columns = {}
-    for _, name, declared, _, default, _, hidden in rows(
+    for _, name, declared, _, default, key, hidden in rows(
         cursor, f"PRAGMA {prefix}table_xinfo({quoted(table)})"
     ):
         found = _column(declared or "", definitions.get(name.lower()), hidden)
-        columns[name.lower()] = replace(found, has_default=default is not None)
+        is_rowid = bool(key) and (declared or "").upper() == "INTEGER"
+        columns[name.lower()] = replace(found, has_default=is_rowid or default is not None)
     triggers = rows(
         cursor,
         f"SELECT name, sql, lower(tbl_name) FROM {catalog} WHERE type = 'trigger'",
