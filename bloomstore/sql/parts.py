@@ -35,7 +35,7 @@ def parts_of(connection: Connection, statement: Executable, size: int) -> abc.It
 
 def _can_stream(connection: Connection) -> bool:
     """Psycopg from 3.2 on with libpq 17; where a schema is translated SQLAlchemy must do it."""
-    if connection.dialect.driver != "psycopg":
+    if connection.dialect.driver != "psycopg" or connection.dialect.is_async:
         return False
     if "schema_translate_map" in connection.get_execution_options():
         return False
