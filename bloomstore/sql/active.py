@@ -179,7 +179,7 @@ class ActiveGuard:
         if type_ is not None and type_ is not self.declared.columns[place].type:
             assert self._live is not None
             dialect = self._live.dialect
-            processor = type_.dialect_impl(dialect).bind_processor(dialect)
+            processor = form.processor_of(type_, dialect)
         try:
             return value if processor is None else processor(value)
         except Exception as error:  # noqa: BLE001  processors are user code and raise anything
@@ -302,18 +302,20 @@ class ActiveGuard:
         self.doubt = NOT_SEEN
         self._live = live
         self._lives[id(live.dialect)] = live
-        self._processors = tuple(
-            column.type.dialect_impl(live.dialect).bind_processor(live.dialect)
-            for column in self.declared.columns
-        )
-        doubts = (form.doubt_of(self.declared, each) for each in self._lives.values())
+        types = [column.type for column in self.declared.columns]
+        self._processors = tuple(form.processor_of(type_, live.dialect) for type_ in types)
+        are_sent = [t.dialect_impl(live.dialect).bind_processor(live.dialect) for t in types]
+        lives = list(self._lives.values())
+        doubts = (form.doubt_of(self.declared, each) for each in lives)
         doubt = next(filter(None, doubts), "")
-        if not doubt and any(each.identity != live.identity for each in self._lives.values()):
+        if not doubt and any(each.identity != live.identity for each in lives):
             doubt = "the plugin listens to engines of several databases"
+        if not doubt and any(each.table.schema != live.table.schema for each in lives):
+            doubt = "the plugin listens to engines that find the table in several schemas"
         if not doubt:
             self.canons = form.canons_of(self.declared, live)
             self.canon = form.joined(self.canons)
-            if self._processors == (None,):
+            if are_sent == [None]:  # as they are; values of its own type need no check either
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()
         if doubt and self.note().form and self.filter.state.is_sound:

@@ -32,6 +32,7 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.incarnation import leave_token
+from bloomstore.sql.pending import CHANGED
 
 CHUNK = 10_000
 
@@ -83,6 +84,8 @@ def build_guard(
         ) from None
     level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
     with engine.connect().execution_options(isolation_level=level) as connection:
+        if CHANGED in connection.info:
+            raise BuildError(f"guard {guard.name}: the settings of its connection were changed")
         database.begin_snapshot(connection)
         base = {} if guard.feed is None else feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)

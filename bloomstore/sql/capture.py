@@ -264,6 +264,9 @@ class Capture:
             for guard in self._guards.everything()
             if text.writes_to(guard.declared.table.name)
         }
+        if text.is_temporary and written:  # this connection has another table of that name, perhaps
+            connection.info[CHANGED] = True
+            self.changed.add(id(connection.dialect))
         pending = self._pending_of(connection)
         if text.may_write:
             pending.concerns(text, None, version)

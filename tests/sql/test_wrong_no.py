@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
+from sqlalchemy.ext.horizontal_shard import ShardedSession
+from sqlalchemy.orm import sessionmaker
 
+import bloomstore
+from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded
 from bloomstore.sql.levels import is_autocommit
 
@@ -121,3 +128,219 @@ def test_a_rebuild_reads_the_schema_that_is_translated(store, engine) -> None:
     plugin.unlisten()
     other.dispose()
     run(engine, "DROP SCHEMA far CASCADE")
+
+
+@only_postgresql
+@pytest.mark.parametrize(
+    ("live", "declared", "sent", "stored"),
+    [
+        ("timestamp", sa.Date(), datetime(2020, 1, 1, 12), datetime(2020, 1, 1)),
+        ("float8", sa.Integer(), 1.5, 2.0),
+        ("numeric", sa.Integer(), Decimal("1.5"), Decimal(2)),
+        (
+            "timestamptz",
+            sa.DateTime(),
+            datetime(2020, 10, 25, 0, 30, tzinfo=UTC),
+            datetime(2020, 10, 25, 1, 30, tzinfo=UTC),
+        ),
+    ],
+)
+def test_a_value_that_is_cast_before_it_is_stored(
+    store, engine, live, declared, sent, stored
+) -> None:
+    """The drivers ask for a cast to the declared type, and the column has another one."""
+    run(engine, f"CREATE TABLE trapped (id integer PRIMARY KEY, c {live})")
+    right = {datetime: sa.DateTime(live.endswith("tz")), float: sa.Float(), Decimal: sa.Numeric()}
+    table, other = table_of(declared), table_of(right[type(stored)])
+    plugin = built(store, engine, table.metadata)
+    asks = BloomPlugin(store, other.metadata)
+    second = sa.create_engine(engine.url)
+    asks.listen(second)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL TimeZone = 'Europe/Berlin'")
+        connection.execute(sa.insert(table).values(id=1, c=sent))
+    with second.connect() as connection:
+        assert connection.execute(select(other.c.c)).scalar() == stored
+    assert asks.probe(other.c.c, stored) is not Answer.ABSENT
+    assert plugin.probe(table.c.c, sent) is not Answer.ABSENT
+    asks.unlisten()
+    plugin.unlisten()
+    second.dispose()
+
+
+@only_postgresql
+def test_columns_that_differ_in_case_only_are_in_doubt(store, engine) -> None:
+    run(engine, 'CREATE TABLE trapped (id integer PRIMARY KEY, c integer, "C" integer)')
+    table = table_of(sa.Integer)
+    table.append_column(sa.Column("C", sa.Integer, key="other"))
+    plugin = BloomPlugin(store, table.metadata)
+    plugin.listen(engine)
+    with pytest.raises(bloomstore.BloomStoreError, match="case"):
+        plugin.build(engine)
+    plugin.unlisten()
+
+
+@only_postgresql
+@pytest.mark.parametrize("by", ["engine", "stranger"])
+def test_a_label_of_an_enum_that_is_renamed(store, engine, by) -> None:
+    run(engine, "DROP TYPE IF EXISTS mood", "CREATE TYPE mood AS ENUM ('red')")
+    run(engine, "CREATE TABLE trapped (id integer PRIMARY KEY, c mood)")
+    table = table_of(sa.Enum("red", "crimson", name="mood"))
+    plugin = built(store, engine, table.metadata)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, c="red"))
+    other = engine if by == "engine" else sa.create_engine(engine.url)
+    run(other, "ALTER TYPE mood RENAME VALUE 'red' TO 'crimson'")
+    if by == "stranger":
+        engine.dispose()
+        with engine.connect():
+            pass
+    assert plugin.probe(table.c.c, "crimson") is not Answer.ABSENT
+    plugin.unlisten()
+    other.dispose()
+    run(engine, "DROP TABLE trapped", "DROP TYPE mood")
+
+
+def test_triggers_may_write_by_routines(store, engine, kind) -> None:
+    if kind == "sqlite":
+        pytest.skip("it has no routines")
+    table = table_of(sa.Integer)
+    table.create(engine)
+    run(engine, "CREATE TABLE others (n integer)")
+    if kind == "mariadb":
+        run(engine, "CREATE PROCEDURE adds(n integer) INSERT INTO trapped VALUES (n, n)")
+        run(engine, "CREATE PROCEDURE calls(n integer) CALL adds(n)")
+        run(engine, "CREATE TRIGGER tr AFTER INSERT ON others FOR EACH ROW CALL calls(NEW.n)")
+    else:
+        begin = "RETURNS {} LANGUAGE plpgsql AS $$ BEGIN {} END $$"
+        body = begin.format("void", "INSERT INTO trapped VALUES (n, n);")
+        run(engine, f"CREATE FUNCTION adds(n integer) {body}")
+        body = begin.format("trigger", "PERFORM adds(NEW.n); RETURN NEW;")
+        run(engine, f"CREATE FUNCTION calls() {body}")
+        run(
+            engine,
+            "CREATE TRIGGER tr AFTER INSERT ON others FOR EACH ROW EXECUTE FUNCTION calls()",
+        )
+    plugin = BloomPlugin(store, table.metadata)
+    plugin.listen(engine)
+    with pytest.raises(bloomstore.BloomStoreError, match="triggers"):
+        plugin.build(engine)
+    plugin.unlisten()
+    run(engine, "DROP TABLE others")
+    kinds = ("PROCEDURE", "") if kind == "mariadb" else ("FUNCTION", "(integer)")
+    run(engine, f"DROP {kinds[0]} calls", f"DROP {kinds[0]} adds{kinds[1]}")
+
+
+@pytest.mark.parametrize("form", ["build", "rebuild"])
+def test_a_temporary_table_is_not_built_from(store, engine, form) -> None:
+    """It stays with a connection of the pool."""
+    other = sa.create_engine(engine.url, pool_size=1)
+    table = table_of(sa.Integer)
+    table.create(other)
+    with other.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, c=7))
+    plugin = BloomPlugin(store, table.metadata)
+    plugin.listen(other)
+    run(other, "CREATE TEMPORARY TABLE trapped (id INTEGER PRIMARY KEY, c INTEGER)")
+    getattr(plugin, form)(other)
+    elsewhere = BloomPlugin(store, table.metadata)
+    elsewhere.listen(engine)
+    assert elsewhere.probe(table.c.c, 7) is Answer.MAYBE
+    assert elsewhere.probe(table.c.c, 8) is Answer.ABSENT
+    elsewhere.unlisten()
+    plugin.unlisten()
+    other.dispose()
+
+
+def test_rows_of_a_temporary_table_are_found(store, plugin, engine, sessions) -> None:
+    other = sa.create_engine(engine.url)
+    builds = BloomPlugin(store, Base.metadata)
+    builds.listen(other)
+    with sessions() as session:
+        session.execute(sa.text("CREATE TEMPORARY TABLE users (id INTEGER PRIMARY KEY)"))
+        session.execute(sa.text("INSERT INTO users (id) VALUES (7)"))
+        session.commit()
+        builds.build(other)
+        query = select(User.id).where(User.id == 7).options(Guarded())
+        assert session.scalars(query).all() == [7]
+    builds.unlisten()
+    other.dispose()
+    engine.dispose()
+
+
+@pytest.fixture
+def far(engine: sa.Engine) -> Iterator[sa.Engine]:
+    """Finds a table of the same name in another schema, and bloomstore's own in public."""
+    run(engine, "DROP SCHEMA IF EXISTS far CASCADE", "CREATE SCHEMA far")
+    path = {"options": "-csearch_path=far,public"}
+    made = sa.create_engine(engine.url, connect_args=path)
+    yield made
+    made.dispose()
+    run(engine, "DROP SCHEMA far CASCADE")
+
+
+@only_postgresql
+def test_two_schemas_are_two_tables(store, engine, far) -> None:
+    table = table_of(sa.Integer)
+    plugin = built(store, engine, table.metadata)
+    run(engine, "CREATE TABLE far.trapped (LIKE trapped INCLUDING ALL)")
+    run(engine, "INSERT INTO far.trapped VALUES (5, 55)")
+    plugin.build(engine)
+    other = BloomPlugin(store, table.metadata)
+    other.listen(far)
+    assert other.probe(table.c.c, 55) == Answer.UNKNOWN
+    other.unlisten()
+    plugin.build(engine)
+    both = BloomPlugin(store, table.metadata)
+    both.listen(engine, far)
+    assert both.probe(table.c.c, 55) == Answer.UNKNOWN
+    both.unlisten()
+    plugin.unlisten()
+
+
+@only_postgresql
+def test_a_table_that_is_found_behind_the_first_schema_is_named_with_its_own(
+    store, engine, far
+) -> None:
+    table = table_of(sa.Integer)
+    table.create(engine)
+    plugin = BloomPlugin(store, table.metadata)
+    plugin.listen(far)
+    plugin.build(far)
+    named = sa.Table(
+        "trapped",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("c", sa.Integer),
+        schema="public",
+    )
+    with far.begin() as connection:
+        connection.execute(sa.insert(named).values(id=1, c=7))
+    assert plugin.probe(table.c.c, 7) is not Answer.ABSENT
+    plugin.unlisten()
+
+
+@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+def test_what_later_listeners_do_to_a_new_connection_is_seen(store, plugin, engine) -> None:
+    other = sa.create_engine(engine.url)
+    late = BloomPlugin(store, Base.metadata)
+    late.listen(other)
+    assert not other.pool.dispatch.checkout  # it would cost each connection something
+    other.dispose()
+
+    @sa.event.listens_for(other, "connect")
+    def loosen(raw: Any, record: Any) -> None:
+        raw.cursor().execute("SET SESSION sql_mode = ''")
+
+    with other.begin() as connection:
+        connection.execute(sa.insert(User).values(id=1, email="x" * 70))
+    assert plugin.probe(User.email, "x" * 60) is not Answer.ABSENT
+    late.unlisten()
+    other.dispose()
+
+
+@only_sqlite
+def test_a_session_of_several_databases_is_refused(store, engine) -> None:
+    plugin = BloomPlugin(store, Base.metadata)
+    with pytest.raises(SpecError, match="several databases"):
+        plugin.listen(sessionmaker(class_=ShardedSession))

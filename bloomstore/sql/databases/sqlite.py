@@ -60,6 +60,9 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     )
     if not tables or not tables[0][0]:
         return TableFacts(version, doubt=f"there is no table {table!r}")
+    shadow = f"SELECT name FROM sqlite_temp_master WHERE lower(name) = lower({quoted(table)})"
+    if schema is None and rows(cursor, shadow):
+        return TableFacts(version, doubt=f"a temporary table stands before {table!r}")
     definitions = column_definitions(tables[0][0])
     columns = {}
     for _, name, declared, _, default, key, hidden in rows(
