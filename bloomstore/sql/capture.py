@@ -36,6 +36,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError
+from bloomstore.sql.collect import is_replaced
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
@@ -122,7 +123,7 @@ class Capture:
         known = self._plans.get(id(context.compiled))
         if known is not None and known[1] is READS and known[0]() is context.compiled:
             return  # what most statements are
-        self._sees(context.root_connection, statement, context)
+        self._sees(context.root_connection, statement, context, parameters)
 
     def do_execute_no_params(self, cursor: Any, statement: str, context: Any) -> None:
         """The same."""
@@ -170,7 +171,7 @@ class Capture:
 
     # Steps -------------------------------------------------------------------------
 
-    def _sees(self, connection: Connection, statement: str, context: Any) -> None:
+    def _sees(self, connection: Connection, statement: str, context: Any, sent: Any = None) -> None:
         version = self._guards.refresh()
         compiled = context.compiled
         if compiled is None:
@@ -203,6 +204,8 @@ class Capture:
                 self._settle_in_flight(connection, pending, context)
         else:
             self._sees_write(connection, pending, plan, context)
+            if connection._has_events or connection.engine._has_events:
+                self._distrust(connection, pending, plan, context, statement, sent)
 
     def _sees_write(
         self, connection: Connection, pending: Pending, plan: WritePlan, context: Any
@@ -218,6 +221,22 @@ class Capture:
                 if any(isinstance(source, Server) for source in sources):
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending, context)
+
+    def _distrust(
+        self,
+        connection: Connection,
+        pending: Pending,
+        plan: WritePlan,
+        context: Any,
+        statement: str,
+        sent: Any,
+    ) -> None:
+        """A listener of before_cursor_execute may have replaced what is sent."""
+        if connection.dispatch.before_cursor_execute and is_replaced(context, statement, sent):
+            for guard, _ in plan.written:
+                pending.unknown[guard] = "another listener has changed what is sent"
+            if plan.written and is_autocommit(connection):
+                self._settle_in_flight(connection, pending, context)
 
     def _plan(self, compiled: Any, translated: dict[Any, Any]) -> WritePlan | None:
         """None: to be treated as text."""

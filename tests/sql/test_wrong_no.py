@@ -344,3 +344,44 @@ def test_a_session_of_several_databases_is_refused(store, engine) -> None:
     plugin = BloomPlugin(store, Base.metadata)
     with pytest.raises(SpecError, match="several databases"):
         plugin.listen(sessionmaker(class_=ShardedSession))
+
+
+@pytest.mark.parametrize("form", ["one", "many", "returning"])
+@pytest.mark.parametrize("change", ["values", "text", "comment"])
+def test_a_listener_may_change_what_is_sent(plugin, engine, kind, form, change) -> None:
+    def changed(_: Any, __: Any, statement: str, given: Any, *rest: Any) -> tuple[str, Any]:
+        if not statement.startswith("INSERT INTO users"):
+            return statement, given
+        if change == "values":
+            given = [swapped(row) for row in given] if form == "many" else swapped(given)
+        elif change == "text":
+            statement = (
+                statement.replace("users", "users /* */", 1)
+                if form != "one"
+                else ("INSERT INTO users (id, email) VALUES (3, '3@y')")
+            )
+            given = given if form != "one" else type(given)()
+        return statement + (" /* traced */" if change == "comment" else ""), given
+
+    def swapped(row: Any) -> Any:
+        if isinstance(row, dict):
+            return {
+                name: "swapped" + value if "@" in str(value) else value
+                for name, value in row.items()
+            }
+        return tuple("swapped" + value if "@" in str(value) else value for value in row)
+
+    sa.event.listen(engine, "before_cursor_execute", changed, retval=True)
+    rows = [{"id": 1, "email": "1@y"}, {"id": 2, "email": "2@y"}]
+    insert = sa.insert(User.__table__)
+    with engine.begin() as connection:
+        if form == "one":
+            connection.execute(insert, rows[0])
+        elif form == "many":
+            connection.execute(insert, rows)
+        else:
+            connection.execute(insert.returning(User.id), rows).all()
+    sa.event.remove(engine, "before_cursor_execute", changed)
+    assert every_row_is_known(plugin, engine) == (2 if form == "one" else 4)
+    if change == "comment":
+        assert plugin.probe(User.email, "nobody@y") is Answer.ABSENT
