@@ -88,7 +88,9 @@ def rebuild(
         "target_error": target_error,
     }
     with source.held():
-        return _rebuild(store, name, source, wanted, spec, restart, patience, planned, progress)
+        return _rebuild(
+            store, name, source, wanted, spec, restart, other_keys, patience, planned, progress
+        )
 
 
 def _rebuild(
@@ -98,6 +100,7 @@ def _rebuild(
     wanted: dict[str, Any],
     spec: FilterSpec | None,
     restart: bool,
+    other_keys: bool,
     patience: float,
     planned: abc.Callable[[int | None], object],
     progress: Progress,

@@ -162,7 +162,10 @@ class ActiveGuard:
             return value  # type: ignore[return-value]
         if self.canon is None:
             raise Unclear(self.doubt)
-        return self.canon.of(self.sent(value))
+        try:
+            return self.canon.of(self.sent(value))
+        except (ValueError, ArithmeticError) as error:  # digits or dates beyond what Python has
+            raise Unclear(f"the value has no key: {error}") from None
 
     def key_to_store(self, values: list[object], types: list[Any]) -> Key | None:
         """The key of the row that these values make; None if it has none. Raises Unclear.
@@ -189,7 +192,7 @@ class ActiveGuard:
         if type_ is not None and type_ is not self.declared.columns[place].type:
             assert self._live is not None
             dialect = self._live.dialect
-            processor = type_.dialect_impl(dialect).bind_processor(dialect)
+            processor = form.processor_of(type_, dialect)
         try:
             return value if processor is None else processor(value)
         except Exception as error:  # noqa: BLE001  processors are user code and raise anything
@@ -219,6 +222,11 @@ class ActiveGuard:
         return Answer.unknown(reason)
 
     # Writing -----------------------------------------------------------------------
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether an outbox has what is written, as its filter was built, or is being built."""
+        return self.feed is not None and bool((note := self.note()).feed or note.feed_building)
 
     def fence(self, reason: str) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
@@ -307,18 +315,20 @@ class ActiveGuard:
         self.doubt = NOT_SEEN
         self._live = live
         self._lives[id(live.dialect)] = live
-        self._processors = tuple(
-            column.type.dialect_impl(live.dialect).bind_processor(live.dialect)
-            for column in self.declared.columns
-        )
-        doubts = (form.doubt_of(self.declared, each) for each in self._lives.values())
+        types = [column.type for column in self.declared.columns]
+        self._processors = tuple(form.processor_of(type_, live.dialect) for type_ in types)
+        are_sent = [t.dialect_impl(live.dialect).bind_processor(live.dialect) for t in types]
+        lives = list(self._lives.values())
+        doubts = (form.doubt_of(self.declared, each) for each in lives)
         doubt = next(filter(None, doubts), "")
-        if not doubt and any(each.identity != live.identity for each in self._lives.values()):
+        if not doubt and any(each.identity != live.identity for each in lives):
             doubt = "the plugin listens to engines of several databases"
+        if not doubt and any(each.table.schema != live.table.schema for each in lives):
+            doubt = "the plugin listens to engines that find the table in several schemas"
         if not doubt:
             self.canons = form.canons_of(self.declared, live)
             self.canon = form.joined(self.canons)
-            if self._processors == (None,):
+            if are_sent == [None]:  # as they are; values of its own type need no check either
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()
         if doubt and self.note().form and self.filter.state.is_sound:
@@ -389,8 +399,8 @@ class ActiveGuard:
             doubt = f"the column is {self.form()}, was {note.form} when it was built"
         elif self._live.epoch > note.epoch:  # if it is lower, this process has not seen it yet
             doubt = INVALID
-        elif self.feed is not None and not note.feed:
-            return NOT_BUILT
+        elif (self.feed is None) is bool(note.feed):  # keys came, or will come, in another way
+            return NOT_BUILT if self.feed else "it was built with an outbox: build it again"
         if doubt and self.filter.state.is_sound:
             with contextlib.suppress(StoreReadOnly):
                 self.fence(doubt)

@@ -36,6 +36,7 @@ from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.incarnation import leave_token
 from bloomstore.sql.parts import parts_of
+from bloomstore.sql.pending import CHANGED
 
 CHUNK = 65_536  # rows: keys of one durable add
 
@@ -70,6 +71,8 @@ def build_guard(
     note = guard.note()
     deleted = note.deleted  # their keys stay in a filter that is caught up
     note.building = form
+    if guard.feed is not None:
+        note.feed_building = {"build": ""}  # from here on the outbox has what writers do not know
     guard.write_note(note)
     tokens = list(guard.filter.fences)
     if not tokens:
@@ -85,6 +88,8 @@ def build_guard(
         ) from None
     level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
     with engine.connect().execution_options(isolation_level=level) as connection:
+        if CHANGED in connection.info:
+            raise BuildError(f"guard {guard.name}: the settings of its connection were changed")
         database.begin_snapshot(connection)
         base = {} if guard.feed is None else feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)
@@ -114,6 +119,7 @@ def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
         or note.database != guard.identity()
         or note.store != guard.store.incarnation
         or note.filter_number != guard.filter.number
+        or bool(note.feed) is (guard.feed is None)  # its keys came in another way
     )
     is_useless = is_another or guard.filter.state.name not in ("sound", "fenced")
     if is_useless:

@@ -29,13 +29,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Insert
+from sqlalchemy import Insert, event
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError
+from bloomstore.sql.collect import is_replaced
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
@@ -46,6 +48,7 @@ from bloomstore.sql.writes import NOTHING, READS, Server, WritePlan, plan_writes
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
 TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
+LEFT = "bloomstore/left"  # in connection.info, which outlives what the pool has lent
 _STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
 
 
@@ -77,12 +80,16 @@ class Capture:
             "do_prepare_twophase": self._around_twophase,
             "do_commit_twophase": self._around_twophase,  # without a prepare
         }
+        if engine.pool._reset_on_return is ResetStyle.reset_commit:
+            event.listen(engine, "reset", self._given_back)
         self._wraps[engine] = [
             Wrap(engine.dialect, name, around) for name, around in arounds.items()
         ]
 
     def unlisten(self, engine: Engine) -> None:
         """Puts every method back; what open transactions have written is added before."""
+        if event.contains(engine, "reset", self._given_back):
+            event.remove(engine, "reset", self._given_back)
         with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
             for pending in list(self.pendings.values()):
                 connection = pending.connection()
@@ -113,9 +120,8 @@ class Capture:
             known = self._plans.get(id(context.compiled))
             if known is not None and known[1] is READS and known[0]() is context.compiled:
                 return inner(cursor, statement, parameters, context)  # what most statements are
-            return self._send(
-                wrap, statement, context, partial(inner, cursor, statement, parameters, context)
-            )
+            send = partial(inner, cursor, statement, parameters, context)
+            return self._send(wrap, statement, parameters, context, send)
 
         return execute
 
@@ -123,7 +129,8 @@ class Capture:
         self, wrap: Wrap, inner: Callable[..., Any]
     ) -> Callable[..., Any]:
         def execute(cursor: Any, statement: str, context: Any = None) -> Any:
-            return self._send(wrap, statement, context, partial(inner, cursor, statement, context))
+            send = partial(inner, cursor, statement, context)
+            return self._send(wrap, statement, None, context, send)
 
         return execute
 
@@ -163,14 +170,16 @@ class Capture:
         else:
             self._settle(connection, pending)
 
-    def _send(self, wrap: Wrap, statement: str, context: Any, send: Callable[[], Any]) -> Any:
+    def _send(
+        self, wrap: Wrap, statement: str, sent: Any, context: Any, send: Callable[[], Any]
+    ) -> Any:
         """Sees a statement; what fails has made no key, and what has ended is not in flight."""
         # While the defaults of a statement are made, sequences are asked in its context.
         if not wrap.is_active or context.current_parameters is not None:
             return send()
         connection: Connection = context.root_connection
         try:
-            self._sees(connection, statement, context)
+            self._sees(connection, statement, context, sent)
             return send()
         except BaseException:
             if not connection.closed and not connection.invalidated:
@@ -181,7 +190,14 @@ class Capture:
         finally:
             self._flight.land(context)
 
-    def _sees(self, connection: Connection, statement: str, context: Any) -> None:
+    def _given_back(self, raw: Any, record: Any, state: Any) -> None:
+        """A pool commits what the garbage collector gives back: nobody has ended it."""
+        left: Pending | None = record.info.pop(LEFT, None)
+        if left is not None and not state.transaction_was_reset:
+            self._look_again(left)
+            left.settle()
+
+    def _sees(self, connection: Connection, statement: str, context: Any, sent: Any = None) -> None:
         version = self._guards.refresh()
         compiled = context.compiled
         if compiled is None:
@@ -214,6 +230,8 @@ class Capture:
                 self._settle_in_flight(connection, pending, context)
         else:
             self._sees_write(connection, pending, plan, context)
+            if connection._has_events or connection.engine._has_events:
+                self._distrust(connection, pending, plan, context, statement, sent)
 
     def _sees_write(
         self, connection: Connection, pending: Pending, plan: WritePlan, context: Any
@@ -230,6 +248,22 @@ class Capture:
                     pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending, context)
 
+    def _distrust(
+        self,
+        connection: Connection,
+        pending: Pending,
+        plan: WritePlan,
+        context: Any,
+        statement: str,
+        sent: Any,
+    ) -> None:
+        """A listener of before_cursor_execute may have replaced what is sent."""
+        if connection.dispatch.before_cursor_execute and is_replaced(context, statement, sent):
+            for guard, _ in plan.written:
+                pending.unknown[guard] = "another listener has changed what is sent"
+            if plan.written and is_autocommit(connection):
+                self._settle_in_flight(connection, pending, context)
+
     def _plan(self, compiled: Any, translated: dict[Any, Any]) -> WritePlan | None:
         """None: to be treated as text."""
         if not isinstance(compiled, SQLCompiler) or not isinstance(compiled.statement, _STRUCTURED):
@@ -241,6 +275,8 @@ class Capture:
         found = self.pendings.get(connection.connection)
         if found is None:
             found = self.pendings[connection.connection] = Pending()
+            if connection.engine.pool._reset_on_return is ResetStyle.reset_commit:
+                connection.info[LEFT] = found
         transaction = connection.get_transaction()
         before = found.transaction()
         if before is not transaction:  # the one before was rolled back, or settled
@@ -273,6 +309,9 @@ class Capture:
             for guard in self._guards.everything()
             if text.writes_to(guard.declared.table.name)
         }
+        if text.is_temporary and written:  # this connection has another table of that name, perhaps
+            connection.info[CHANGED] = True
+            self.changed.add(id(connection.dialect))
         pending = self._pending_of(connection)
         if text.may_write:
             pending.concerns(text, None, version)

@@ -6,13 +6,18 @@ Unclear when one of them cannot be known.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
+
+from sqlalchemy.engine.interfaces import ExecuteStyle
 
 from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.writes import Binds, Nowhere, Server, Source
+
+_COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
 def keys_of(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> Iterator[Key]:
@@ -62,3 +67,41 @@ def _from_server(source: Server, place: int, made: Any, defaults: Any) -> object
 
 def _has(sources: tuple[Source, ...], kind: type) -> bool:
     return any(isinstance(source, kind) for source in sources)
+
+
+def is_replaced(context: Any, statement: str, sent: Any) -> bool:
+    """Whether a statement is sent with other text, or other values, than SQLAlchemy has made.
+
+    Comments may be added. Of many rows in one statement only the values are compared, wherever they
+    stand.
+    """
+    made = [_values(context, parameters) for parameters in context.compiled_parameters]
+    if context.execute_style is ExecuteStyle.INSERTMANYVALUES:
+        known = {value for row in made for value in row.values() if _is_hashable(value)}
+        given = sent.values() if isinstance(sent, dict) else sent
+        return any(_is_hashable(value) and value not in known for value in given)
+    before, found, behind = statement.partition(context.statement)
+    if not found or _COMMENT.sub("", before + behind).strip(" \n\t;"):
+        return True
+    names = context.compiled.escaped_bind_names or {}
+    rows = sent if context.execute_style is ExecuteStyle.EXECUTEMANY else [sent]
+    for row, values in zip(rows, made, strict=True):
+        if isinstance(row, dict):
+            expected: Any = {names.get(name, name): value for name, value in values.items()}
+        else:
+            row, expected = list(row), [values[name] for name in context.compiled.positiontup]
+        if row != expected:
+            return True
+    return False
+
+
+def _values(context: Any, parameters: Any) -> dict[str, Any]:
+    processors = context.compiled._bind_processors
+    return {
+        name: processors[name](value) if name in processors else value
+        for name, value in parameters.items()
+    }
+
+
+def _is_hashable(value: object) -> bool:
+    return getattr(type(value), "__hash__", None) is not None

@@ -6,9 +6,12 @@ or why there is none; and the form as it stands in the note of a filter that was
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Uuid
+from sqlalchemy import Date, DateTime, Integer, Uuid
+from sqlalchemy.engine import Dialect
 
 from bloomstore.sql import canon
 from bloomstore.sql.canon import Canon
@@ -65,13 +68,45 @@ def joined(parts: tuple[Canon, ...]) -> Canon:
 def form_of(declared: Declared, live: Live) -> dict[str, Any]:
     """What the keys depend on, for a note."""
     facts = [live.table.columns[column.name.lower()] for column in declared.columns]
+    place = {"schema": live.table.schema} if live.table.schema else {}
     return {
+        **place,
         "dialect": live.dialect.name,
         "version": live.table.version,
         "types": [found.type for found in facts],
         "collations": [found.collation for found in facts],
         "canon": joined(canons_of(declared, live)).id,
     }
+
+
+def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
+    """What makes of a value what is sent. It raises where the server would send another one on.
+
+    Drivers of PostgreSQL ask for a cast to the declared type: that rounds 1.5 for an Integer, cuts
+    the time off for a Date, and takes wall time for an instant by the session's time zone. Where
+    the live column has another type, the result is stored.
+    """
+    made: Callable[[Any], Any] | None = type_.dialect_impl(dialect).bind_processor(dialect)
+    affinity = type_._type_affinity
+    if dialect.name != "postgresql" or affinity not in (Integer, Date, DateTime):
+        return made
+    is_aware = bool(getattr(type_, "timezone", False))
+
+    def checked(value: Any) -> Any:
+        sent = value if made is None else made(value)
+        if sent is None:
+            return None
+        if affinity is Integer:
+            is_kept = isinstance(sent, (int, str))
+        elif affinity is Date:
+            is_kept = not isinstance(sent, datetime)
+        else:
+            is_kept = isinstance(sent, datetime) and (sent.tzinfo is not None) is is_aware
+        if not is_kept:
+            raise ValueError(f"a cast to {type_!r} changes {sent!r}")
+        return sent
+
+    return checked
 
 
 def _canon_of(declared: object, found: ColumnFacts) -> Canon:

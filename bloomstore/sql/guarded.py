@@ -99,6 +99,7 @@ class GuardSource(TableSource):
             or note.database != self._live.identity
             or note.store != self._store.incarnation
             or note.filter_number != self._store[self.name].number
+            or bool(note.feed) is (self._declared.guard.feed != "outbox")
         )
         if is_another:
             spec, durability = self._store[self.name].spec, self._store[self.name].durability

@@ -36,6 +36,7 @@ class Guards:
         self._by_table: dict[tuple[str | None, str], list[ActiveGuard]] = {}
         self._seen: set[Table] = set()
         self._default_schema: str | None = None
+        self._path: set[str] = set()  # schemas where names without one are looked for
         self.when_new: list[Callable[[], None]] = []  # a new guard changes what plans say
         self._undeclared: dict[str, Undeclared] = {}
         self._generation = -1
@@ -106,8 +107,15 @@ class Guards:
         return [
             guard
             for guard in self.written(table)
-            if guard.declared.table.name == table.name and not isinstance(guard, Undeclared)
+            if guard.declared.table.name == table.name
+            and not isinstance(guard, Undeclared)
+            and self._is_one(guard.declared.table.schema, table.schema)
         ]
+
+    def _is_one(self, declared: str | None, asked: str | None) -> bool:
+        """Whether both are one schema for certain."""
+        default = self._default_schema
+        return declared == asked or (default is not None and {declared, asked} == {None, default})
 
     def written(self, table: Any, translated: dict[Any, Any] | None = None) -> list[ActiveGuard]:
         """The guards of every table that this Table object may stand for: spare keys do no harm."""
@@ -116,8 +124,8 @@ class Guards:
         if isinstance(table, Table) and table not in self._seen:
             self._discover(table)
         names = {table.schema, (translated or {}).get(table.schema, table.schema)}
-        if self._default_schema is not None and names & {None, self._default_schema}:
-            names |= {None, self._default_schema}
+        if None in names or names & self._path:
+            names |= {None, *self._path}
         found = [
             guard
             for schema in names
@@ -145,9 +153,16 @@ class Guards:
         if not guards:
             return
         self._default_schema = getattr(dialect, "default_schema_name", None)
+        if self._default_schema is not None and self._default_schema not in self._path:
+            self._path.add(self._default_schema)
+            self._changed()
         try:
             before = [guard.note().token for guard in guards]
             found = read_live(raw, dialect, [guard.declared for guard in guards])
+            path = {name for live in found for name in live.table.path}
+            if not path <= self._path:
+                self._path |= path
+                self._changed()
             for guard, live, token in zip(guards, found, before, strict=True):
                 guard.meet(live, token)
         except BloomStoreError as error:  # a closed store must not break the application

@@ -24,11 +24,11 @@ def has_snapshots(bind: Any) -> bool:
 
 def is_autocommit(connection: Connection) -> bool:
     """Whether each statement of the connection is a transaction of its own."""
-    return bool(
-        connection.dialect.detect_autocommit_setting(
-            connection.connection.dbapi_connection  # type: ignore[arg-type]
-        )
-    )
+    raw: Any = connection.connection.dbapi_connection
+    if connection.dialect.detect_autocommit_setting(raw):
+        return True
+    # Python 3.12 has a way of its own: sqlite3.connect(..., autocommit=True).
+    return connection.dialect.name == "sqlite" and getattr(raw, "autocommit", None) is True
 
 
 def level_of(bind: Any) -> str:

@@ -34,8 +34,10 @@ def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Ge
 
 
 def _can_stream(connection: Connection) -> bool:
-    """Psycopg from 3.2 on with libpq 17; under asyncio SQLAlchemy's own cursors are between."""
+    """Psycopg from 3.2 on with libpq 17; async adapters and translated schemas are SQLAlchemy's."""
     if connection.dialect.driver != "psycopg" or connection.dialect.is_async:
+        return False
+    if "schema_translate_map" in connection.get_execution_options():
         return False
     capabilities = getattr(connection.dialect.loaded_dbapi, "capabilities", None)
     has = getattr(capabilities, "has_stream_chunked", None)

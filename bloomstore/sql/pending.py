@@ -94,12 +94,12 @@ class Pending:
         """Makes everything durable: called right before the rows become visible to others."""
         self.resolve()
         for guard, reason in self.unknown.items():
-            if guard.feed is None or reason == ALTERED:  # else an outbox has the keys
+            if reason == ALTERED or not guard.is_fed:  # else an outbox has the keys
                 guard.fence(reason)
         known = {
             guard: keys
             for guard, keys in self.keys.items()
-            if guard not in self.unknown and not (guard.feed and guard.doubt)
+            if guard not in self.unknown and not (guard.doubt and guard.is_fed)
         }
         if len(known) > 1 and not any(guard.doubt for guard in known):
             with contextlib.suppress(FilterNotFound):  # then each by itself: one was replaced

@@ -23,7 +23,9 @@ from sqlalchemy import MetaData, event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
@@ -48,6 +50,7 @@ log = logging.getLogger("bloomstore.sql")
 
 Policy = Literal["explicit", "auto", "shadow"]
 POLICIES = ("explicit", "auto", "shadow")
+CONNECTING = "bloomstore/connecting"  # in connection.info
 PATIENCE = 60.0  # seconds that a build waits for transactions that were open before it
 
 
@@ -129,9 +132,19 @@ class BloomPlugin:
             raise SpecError(
                 f"no guard knows how {engine.dialect.name} compares: {', '.join(BY_DIALECT)}"
             )
-        listeners: list[tuple[str, Callable[..., Any]]] = [
-            ("connect", lambda raw, record: self._guards.meet(engine.dialect, raw)),
-        ]
+
+        def connected(raw: Any, record: Any) -> None:
+            self._guards.meet(engine.dialect, raw)
+            if [*engine.pool.dispatch.connect][-1] is not connected:
+                record.info[CONNECTING] = True  # others may still change its settings
+                if not event.contains(engine, "checkout", lent):
+                    self._listen(engine, "checkout", lent)
+
+        def lent(raw: Any, record: Any, _: Any) -> None:
+            if record.info.pop(CONNECTING, False):
+                self._guards.meet(engine.dialect, raw)
+
+        listeners: list[tuple[str, Callable[..., Any]]] = [("connect", connected)]
         if self.policy == "auto":
             names = ("do_execute", "do_executemany", "do_execute_no_params")
             listeners += [(name, lambda *rest: _note_sent(rest[-1])) for name in names]
@@ -171,7 +184,10 @@ class BloomPlugin:
             raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
         names = ["after_begin", "after_transaction_end"]
         made = target.class_ if isinstance(target, sessionmaker) else target
-        is_own = issubclass(made if isinstance(made, type) else type(made), GuardedSession)
+        kind = made if isinstance(made, type) else type(made)
+        if issubclass(kind, ShardedSession):
+            raise SpecError(f"{kind.__name__} asks several databases: a plugin serves one")
+        is_own = issubclass(kind, GuardedSession)
         if not is_own or self.policy != "explicit":
             names.append("do_orm_execute")
         for name in names:
@@ -347,6 +363,12 @@ class BloomPlugin:
         _expect(engine, Engine, "an engine; `build_async` is for async ones")
         if engine not in self._engines:
             raise SpecError("listen to the engine before you build: its writers must be seen")
+        if id(engine.dialect) in self._capture.changed and not isinstance(
+            engine.pool,
+            (StaticPool, SingletonThreadPool),  # theirs may be all that there is
+        ):
+            engine.dispose()  # connections whose settings were changed do not come back
+            self._capture.changed.discard(id(engine.dialect))
         ensure_incarnation(engine)
         for each in self._engines:
             if each.dialect.is_async is engine.dialect.is_async:

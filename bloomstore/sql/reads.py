@@ -20,6 +20,7 @@ from typing import Any
 from sqlalchemy import Column, Join, Select, Table
 from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
 from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import (
     BinaryExpression,
     BindParameter,
@@ -27,6 +28,7 @@ from sqlalchemy.sql.elements import (
     ColumnElement,
     Grouping,
 )
+from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.active import ActiveGuard
 
@@ -54,6 +56,8 @@ def plan_read(
     """The plan of one statement; None if it is left alone."""
     if not isinstance(statement, Select) or not _returns_plain_rows(statement):
         return None
+    if any(isinstance(each, (UpdateBase, TextualSelect)) for each in visitors.iterate(statement)):
+        return None  # a common table expression that writes
     equal: dict[Column[Any], BindParameter[Any]] = {}
     listed: dict[Column[Any], BindParameter[Any]] = {}
     for term in _terms(statement._where_criteria):

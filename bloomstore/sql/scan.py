@@ -47,6 +47,7 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.incarnation import read_identity
 from bloomstore.sql.parts import parts_of
+from bloomstore.sql.pending import CHANGED
 from bloomstore.sql.ranges import Range, bound, divided
 from bloomstore.sql.reach import DatabaseError, engine_of
 
@@ -102,6 +103,8 @@ class DatabaseSource(Source):
         with self._errors():
             connection = self.engine.connect().execution_options(isolation_level=level)
             with connection:
+                if CHANGED in connection.info:
+                    raise SourceError(f"{self._shown}: settings of the connection were changed")
                 self._database.begin_snapshot(connection)
                 yield connection
 

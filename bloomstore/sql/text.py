@@ -35,6 +35,7 @@ class Text:
         "_words",
         "changes_engine",
         "changes_settings",
+        "is_temporary",
         "may_alter",
         "may_commit",
         "may_write",
@@ -66,7 +67,10 @@ class Text:
         self.may_alter = first not in _STAYS | {"COPY", "LOAD"} or bool(found & _ALTERS)
         self.may_commit = first not in _STAYS or bool(found & {"COMMIT", "PREPARE"})
         self.releases = first == "RELEASE"
-        self.writes_anything = self.may_write and bool(found & _ANYTHING)
+        # A label of an enum, a schema: what is renamed is not the table.
+        alters_more = first == "ALTER" and words[1:2] in (["TYPE"], ["DOMAIN"], ["SCHEMA"])
+        self.writes_anything = self.may_write and (bool(found & _ANYTHING) or alters_more)
+        self.is_temporary = self.may_write and bool(found & {"TEMP", "TEMPORARY"})
 
     def writes_to(self, table: str) -> bool:
         """Whether the text may write to the table of this name."""

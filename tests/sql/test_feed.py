@@ -388,3 +388,56 @@ def test_an_invalidation_during_a_rebuild_is_noticed(world, asking, plugin, monk
     monkeypatch.undo()
     plugin.rebuild(asking, Parcel.id)
     assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
+
+
+def as_captured(store: bloomstore.Store, engine: sa.Engine) -> tuple[BloomPlugin, Any]:
+    """Another release, in which the same column is guarded without an outbox."""
+    table = sa.Table(
+        "parcels",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("code", fed.Parcel.__table__.c.code.type, info={"bloomstore": Guard()}),
+    )
+    plugin = BloomPlugin(store, table.metadata)
+    plugin.listen(engine)
+    return plugin, table.c.code
+
+
+@pytest.mark.parametrize("form", ["build", "rebuild"])
+def test_a_release_without_the_outbox_believes_in_no_filter_that_has_one(
+    store, world, plugin, asking, form
+) -> None:
+    write(world, insert(1, "unread"))
+    other = sa.create_engine(world.url)
+    without, code = as_captured(store, other)
+    assert without.probe(code, "unread") is not Answer.ABSENT
+    if form == "build":
+        without.build(other)
+    else:
+        without.rebuild(other)
+        without.probe(code, "unread")  # its filter was replaced
+    assert without.probe(code, "unread") is Answer.MAYBE
+    assert without.probe(code, "nobody") is Answer.ABSENT
+    with asking.begin() as connection:  # of the release with the outbox, which goes on running
+        connection.execute(sa.text(insert(2, "later")))
+    assert without.probe(code, "later") is not Answer.ABSENT
+    with asking.begin() as connection:
+        connection.execute(sa.insert(Parcel).values(id=3, code="last"))
+    assert without.probe(code, "last") is not Answer.ABSENT
+    without.unlisten()
+    other.dispose()
+
+
+def test_a_release_without_the_outbox_stops_when_there_is_one(store, world, asking) -> None:
+    other = sa.create_engine(world.url)
+    without, code = as_captured(store, other)
+    without.build(other)
+    assert without.probe(code, "nobody") is Answer.ABSENT
+    plugin = listening(store, asking)
+    plugin.build(asking)
+    with asking.begin() as connection:
+        connection.execute(sa.text(insert(1, "text")))
+    assert without.probe(code, "text") is not Answer.ABSENT
+    plugin.unlisten()
+    without.unlisten()
+    other.dispose()

@@ -46,6 +46,8 @@ class TableFacts:
     feeds: tuple[str, ...] = ()  # triggers of bloomstore that always run: they feed an outbox
     hazards: dict[str, str] = field(default_factory=dict)
     doubt: str = ""
+    schema: str = ""  # where a name without a schema was found
+    path: tuple[str, ...] = field(default=(), compare=False)  # where such names are looked for
 
 
 class Database(Protocol):

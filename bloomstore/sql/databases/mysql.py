@@ -60,6 +60,9 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     )
     if not found:
         return TableFacts(version, doubt=f"there is no table {table!r}")
+    full = ".".join(f"`{name.replace('`', '``')}`" for name in (schema, table) if name is not None)
+    if rows(cursor, f"SHOW CREATE TABLE {full}")[0][1].startswith("CREATE TEMPORARY"):
+        return TableFacts(version, doubt=f"a temporary table stands before {table!r}")
     if found[0] != ("InnoDB", "BASE TABLE"):
         return TableFacts(version, doubt=f"not an InnoDB table: {found[0]}")
     columns = {}
@@ -69,7 +72,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         " numeric_scale, datetime_precision, extra, column_default"
         f" FROM information_schema.columns WHERE {of_table}",
     ):
-        has_default = row[8] not in (None, "NULL")
+        has_default = row[8] not in (None, "NULL") or "auto_increment" in row[7].lower()
         columns[row[0].lower()] = replace(_column(*row[1:8]), has_default=has_default)
     feeds = rows(
         cursor,
@@ -86,7 +89,8 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         "SELECT table_name, view_definition FROM information_schema.views"
         " WHERE is_updatable = 'YES' AND table_schema NOT IN ('sys', 'mysql')",
     )
-    writers = tuple(name for name, text in found if mentions(text, table))
+    names = _writing(cursor, table) if found else {table}
+    writers = tuple(name for name, text in found if any(mentions(text, each) for each in names))
     hazards = {}
     for name, rule in rows(
         cursor,
@@ -98,6 +102,22 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ):
         hazards[name.lower()] = f"a foreign key changes it: ON UPDATE {rule}"
     return TableFacts(version, columns, writers, tuple(name for (name,) in feeds), hazards)
+
+
+def _writing(cursor: Cursor, table: str) -> set[str]:
+    """The table, and every routine that may write to it, by itself or by others that it calls."""
+    routines = rows(
+        cursor,
+        "SELECT routine_name, routine_definition FROM information_schema.routines"
+        " WHERE routine_schema NOT IN ('sys', 'mysql')",
+    )
+    names, before = {table}, set[str]()
+    while names != before:
+        before = set(names)
+        for name, body in routines:  # a body that must not be read may do anything
+            if body is None or any(mentions(body, each) for each in before):
+                names.add(name)
+    return names
 
 
 def _column(

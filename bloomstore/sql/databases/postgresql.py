@@ -35,16 +35,29 @@ _PLAIN: dict[str, Canon] = {
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype::text, a.atttypmod,
        coalesce(c.collname, ''), coalesce(c.collisdeterministic, true), a.attgenerated::text,
+       (SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
+        FROM pg_enum e WHERE e.enumtypid = t.oid),
        a.attnum, a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
      LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
 """
-_TRIGGERS = """
-SELECT t.tgname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-WHERE NOT t.tgisinternal AND t.tgname NOT LIKE 'bloomstore%'
-AND (t.tgrelid = {oid} OR position(lower({name}) IN lower(p.prosrc)) > 0
-     OR position('execute' IN lower(p.prosrc)) > 0)
+# Functions that may write to the table, by themselves or by others that they name.
+_TRIGGERS = r"""
+WITH RECURSIVE known AS MATERIALIZED (
+    SELECT p.oid, lower(p.proname) AS name, lower(pg_get_functiondef(p.oid)) AS body
+    FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+    WHERE p.prokind IN ('f', 'p') AND l.lanname NOT IN ('internal', 'c')
+    AND p.pronamespace <> 'pg_catalog'::regnamespace
+    AND EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'bloomstore%')
+), writing(oid, name) AS (
+    SELECT oid, name FROM known WHERE position(lower({name}) IN body) > 0
+        OR position('execute' IN body) > 0
+    UNION SELECT k.oid, k.name FROM known k JOIN writing w
+        ON k.body ~ ('(^|\W)' || regexp_replace(w.name, '(\W)', '\\\1', 'g') || '(\W|$)')
+)
+SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'bloomstore%'
+AND (tgrelid = {oid} OR tgfoid IN (SELECT oid FROM writing))
 """
 _FEEDS = """
 SELECT tgname FROM pg_trigger
@@ -90,19 +103,25 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ((oid,),) = rows(cursor, f"SELECT to_regclass({quoted(full)})::oid")
     if oid is None:
         return TableFacts(version, doubt=f"there is no table {full}")
-    ((kind, rules, children),) = rows(
+    ((kind, rules, persistence, found_in, path, children),) = rows(
         cursor,
-        "SELECT relkind::text, relhasrules,"
+        "SELECT relkind::text, relhasrules, relpersistence::text, relnamespace::regnamespace::text,"
+        " array_to_string(current_schemas(false), chr(10)),"
         " EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhparent, inhrelid))"
         f" FROM pg_class c WHERE oid = {int(oid)}",
     )
+    if persistence == "t":
+        return TableFacts(version, doubt=f"a temporary table stands before {full}")
     if kind != "r" or rules or children:
         return TableFacts(version, doubt="not a plain table: writes may reach it unseen")
     numbers = {}
     columns = {}
     for name, *row, place, has_default in rows(cursor, _COLUMNS.format(oid=int(oid))):
         numbers[place] = name.lower()
-        columns[name.lower()] = replace(_column(*row), has_default=has_default)
+        found = replace(_column(*row), has_default=has_default)
+        if name.lower() in columns:
+            found = replace(found, canon=None, doubt="another column differs in case only")
+        columns[name.lower()] = found
     triggers = rows(cursor, _TRIGGERS.format(oid=int(oid), name=quoted(table)))
     triggers += rows(cursor, _VIEWS.format(oid=int(oid)))
     hazards = {
@@ -116,6 +135,8 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         tuple(name for (name,) in triggers),
         tuple(name for (name,) in feeds),
         hazards,
+        schema=found_in,
+        path=tuple(path.split("\n")),
     )
 
 
@@ -127,7 +148,10 @@ def _column(
     collation: str,
     is_deterministic: bool,
     generated: str,
+    labels: str | None,
 ) -> ColumnFacts:
+    if labels is not None:  # a label that is renamed is renamed in every row
+        shown = f"{shown} ({labels})"
     if generated:
         return ColumnFacts(shown, collation, doubt="a generated column")
     if not is_deterministic:

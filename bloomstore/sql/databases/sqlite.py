@@ -60,13 +60,17 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     )
     if not tables or not tables[0][0]:
         return TableFacts(version, doubt=f"there is no table {table!r}")
+    shadow = f"SELECT name FROM sqlite_temp_master WHERE lower(name) = lower({quoted(table)})"
+    if schema is None and rows(cursor, shadow):
+        return TableFacts(version, doubt=f"a temporary table stands before {table!r}")
     definitions = column_definitions(tables[0][0])
     columns = {}
-    for _, name, declared, _, default, _, hidden in rows(
+    for _, name, declared, _, default, key, hidden in rows(
         cursor, f"PRAGMA {prefix}table_xinfo({quoted(table)})"
     ):
         found = _column(declared or "", definitions.get(name.lower()), hidden)
-        columns[name.lower()] = replace(found, has_default=default is not None)
+        is_rowid = bool(key) and (declared or "").upper() == "INTEGER"
+        columns[name.lower()] = replace(found, has_default=is_rowid or default is not None)
     triggers = rows(
         cursor,
         f"SELECT name, sql, lower(tbl_name) FROM {catalog} WHERE type = 'trigger'",
