@@ -71,14 +71,27 @@ class ActiveGuard:
     def ask(self, value: object, pending: Pending | None = None) -> Answer:
         """The answer for a value as the application has it; a tuple for a composite key."""
         try:
-            if self.doubt and self._still_doubts():
+            believed = self._believed()
+            if believed is None:
                 return self.unknown(self.doubt)
-            return self.ask_key(self.key_of(value), pending)
+            return self._ask_key(believed, self.key_of(value), pending)
         except (Unclear, BloomStoreError) as why:
             return self.unknown(str(why))
 
-    def ask_key(self, key: Key, pending: Pending | None = None) -> Answer:
-        """The answer for a canonical key."""
+    def _believed(self) -> Filter | None:
+        """The filter, if there is no doubt: read first, because `reopen` doubts before it replaces.
+
+        So a key is never asked of a filter that came after the key was made, perhaps for another
+        form of the column.
+        """
+        while True:
+            believed = self.filter
+            if not self.doubt:
+                return believed
+            if self._still_doubts():
+                return None
+
+    def _ask_key(self, believed: Filter, key: Key, pending: Pending | None = None) -> Answer:
         if pending is not None:
             if self in pending.unknown:
                 return self.unknown("this transaction has written keys that are not known")
@@ -86,23 +99,24 @@ class ActiveGuard:
                 self.metrics.maybe += 1
                 return Answer.MAYBE
         try:
-            if key not in self.filter:
+            if key not in believed:
                 self.metrics.absent += 1
                 return Answer.ABSENT
-            if self.filter.was_sound:
+            if believed.was_sound:
                 self.metrics.maybe += 1
                 return Answer.MAYBE
-            return self.unknown(str(self.filter.state))
+            return self.unknown(str(believed.state))
         except BloomStoreError as error:
             self.reopen()
             return self.unknown(str(error))
 
     def may_be_there(self, value: object) -> bool:
         """Whether the filter has the value, where that says everything; a hit costs no more."""
+        asked = self.filter  # before the doubt, see _believed
         if type(value) is not self.own or self.doubt or self.feed is not None:
             return False
         try:
-            found = value in self.filter and self.filter.was_sound
+            found = value in asked and asked.was_sound
         except BloomStoreError:
             return False
         self.metrics.maybe += found
@@ -110,17 +124,17 @@ class ActiveGuard:
 
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
+        asked = self.filter  # before the doubt, see _believed
         if type(value) is self.own and not self.doubt and not pending:
-            return self.ask_key(value) is Answer.ABSENT  # type: ignore[arg-type]
+            return self._ask_key(asked, value) is Answer.ABSENT  # type: ignore[arg-type]
         return self.ask(value, pending) is Answer.ABSENT
 
     def may_be_present(self, values: list[Any], pending: Pending | None = None) -> list[Any]:
         """Those of the values that may have a row, in their order: many questions in one go."""
-        try:
-            is_unknown = bool(self.doubt) and self._still_doubts()
-        except BloomStoreError:
-            is_unknown = True
-        if is_unknown or (pending and self in pending.unknown):
+        believed = None
+        with contextlib.suppress(BloomStoreError):
+            believed = self._believed()
+        if believed is None or (pending and self in pending.unknown):
             self.metrics.count_unknown(self.doubt or "pending", len(values))
             return values
         own = self.own
@@ -131,8 +145,8 @@ class ActiveGuard:
             places = [place for place, key in enumerate(keys) if key is not None]
         try:
             asked = keys if is_own else [keys[place] for place in places]
-            found = self.filter.may_contain_many(asked)  # type: ignore[arg-type]
-            state = self.filter.state
+            found = believed.may_contain_many(asked)  # type: ignore[arg-type]
+            state = believed.state
         except BloomStoreError as error:
             self.reopen()
             self.metrics.count_unknown(str(error), len(values))
@@ -384,6 +398,7 @@ class ActiveGuard:
         if note.store != self.store.incarnation:
             return "the store is a restored copy"
         if note.filter_number != self.filter.number:
+            self.doubt = self.doubt or NOT_SEEN  # before the filter is replaced, see _believed
             with contextlib.suppress(FilterNotFound):
                 self.filter = self.store[self.name]  # a build elsewhere may have replaced it
             if note.filter_number != self.filter.number:
@@ -451,6 +466,7 @@ class ActiveGuard:
 
     def reopen(self) -> None:
         """The filter was replaced: another one, perhaps with another form, has its name."""
+        self.doubt = NOT_SEEN  # before the filter is replaced, see _believed
         try:
             self.filter = self._open()
             if self._live is not None:

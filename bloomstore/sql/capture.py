@@ -44,7 +44,7 @@ from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import is_autocommit
 from bloomstore.sql.pending import ALTERED, CHANGED, Pending
 from bloomstore.sql.text import Text
-from bloomstore.sql.writes import NOTHING, READS, Server, WritePlan, plan_writes
+from bloomstore.sql.writes import NOTHING, READS, WritePlan, plan_writes
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
 TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
@@ -239,13 +239,12 @@ class Capture:
         autocommits = is_autocommit(connection)
         if pending.context is not context or autocommits:  # not again for each batch of many rows
             pending.sees(plan, context)
-        if CHANGED in connection.info and connection.dialect.name in ("mysql", "mariadb"):
+        if connection.dialect.name in ("mysql", "mariadb") and CHANGED in connection.info:
             for guard, _ in plan.written:  # values may be clipped
                 pending.unknown[guard] = "written after the connection's settings were changed"
         if plan.written and autocommits:
-            for guard, sources in plan.written:
-                if any(isinstance(source, Server) for source in sources):
-                    pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
+            for guard, _ in plan.made:
+                pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending, context)
 
     def _distrust(
@@ -272,9 +271,10 @@ class Capture:
 
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
-        found = self.pendings.get(connection.connection)
+        lent = connection.connection
+        found = self.pendings.get(lent)
         if found is None:
-            found = self.pendings[connection.connection] = Pending()
+            found = self.pendings[lent] = Pending()
             if connection.engine.pool._reset_on_return is ResetStyle.reset_commit:
                 connection.info[LEFT] = found
         transaction = connection.get_transaction()

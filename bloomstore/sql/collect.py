@@ -23,6 +23,14 @@ _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 def keys_of(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> Iterator[Key]:
     """Every key of one execution. Raises Unclear when one of them cannot be known."""
     sets = context.compiled_parameters
+    first = sources[0]
+    if len(sources) == 1 and type(first) is Binds and len(first.names) == 1 and first.names[0]:
+        types = [first.type]
+        for each in sets:  # the usual case: one column, one value in each set of parameters
+            key = guard.key_to_store([each[first.names[0]]], types)
+            if key is not None:
+                yield key
+        return
     rows = len(sets)
     for source in sources:
         if isinstance(source, Nowhere):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.collect import keys_of
-from bloomstore.sql.writes import Server, WritePlan
+from bloomstore.sql.writes import Source, WritePlan
 
 ALTERED = "perhaps altered by text or driver SQL"
 CHANGED = "bloomstore/changed"  # in connection.info: text has changed its settings
@@ -45,7 +44,7 @@ class Pending:
     def __init__(self) -> None:
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
-        self.deleted: Counter[ActiveGuard] = Counter()
+        self.deleted: dict[ActiveGuard, int] = {}
         # Statements with their plans (none for text), and the version of the guards at the first.
         self.looked_at: dict[Any, WritePlan | None] = {}
         self.version = 0
@@ -71,9 +70,9 @@ class Pending:
         """A statement is about to be sent."""
         self.resolve()
         self._context = weakref.ref(context)
-        if plan.needs_server or plan.deleted_from:
+        if plan.made or plan.deleted_from:
             self.waiting = plan, context
-        self._collect(plan, context, from_server=False)
+        self._collect(plan.sent, context)
 
     def concerns(self, statement: Any, plan: WritePlan | None, version: int) -> None:
         """What a statement writes, as far as guards of this version are concerned."""
@@ -86,9 +85,10 @@ class Pending:
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             plan, context = waiting
-            self._collect(plan, context, from_server=True)
+            self._collect(plan.made, context)
             for guard in plan.deleted_from:
-                self.deleted[guard] += max(context.rowcount or 0, 0)
+                count = max(context.rowcount or 0, 0)
+                self.deleted[guard] = self.deleted.get(guard, 0) + count
 
     def settle(self) -> None:
         """Makes everything durable: called right before the rows become visible to others."""
@@ -121,10 +121,10 @@ class Pending:
         self.looked_at.clear()
         self.waiting = None
 
-    def _collect(self, plan: WritePlan, context: Any, *, from_server: bool) -> None:
-        for guard, sources in plan.written:
-            if any(isinstance(source, Server) for source in sources) is not from_server:
-                continue
+    def _collect(
+        self, written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...], context: Any
+    ) -> None:
+        for guard, sources in written:
             if guard in self.unknown:
                 continue
             try:

@@ -9,7 +9,7 @@ A plan never holds a value: compiled statements are cached and serve many values
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sqlalchemy import Column, Table
@@ -56,11 +56,17 @@ class WritePlan:
 
     written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = ()
     deleted_from: tuple[ActiveGuard, ...] = ()
+    # Those of the written whose values are sent, and those of which some come from the server.
+    sent: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
+    made: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
 
-    @property
-    def needs_server(self) -> bool:
-        """Whether values come back from the server only."""
-        return any(isinstance(source, Server) for _, sources in self.written for source in sources)
+    def __post_init__(self) -> None:
+        is_made = [
+            any(isinstance(source, Server) for source in sources) for _, sources in self.written
+        ]
+        pairs = list(zip(self.written, is_made, strict=True))
+        object.__setattr__(self, "sent", tuple(each for each, made in pairs if not made))
+        object.__setattr__(self, "made", tuple(each for each, made in pairs if made))
 
     @property
     def is_empty(self) -> bool:
