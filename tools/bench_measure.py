@@ -2,8 +2,8 @@
 
 Contestants take turns in every round, and what is compared is CPU time, best of all rounds: a busy
 machine slows both sides of a ratio, and it can only slow, so the least is nearest to the truth. The
-order is drawn anew for every part: whoever always followed the same one would always find the caches
-as that one leaves them (the same code differed by 10 of 40 ns by its place alone).
+order is drawn anew for every part: whoever always came after the same one would always find the
+caches as that one leaves them.
 Rows that wait for a disk compare elapsed time, in the same turns.
 """
 
