@@ -1,13 +1,16 @@
 """Timing side by side, and the row that a comparison ends in. Part of bench.py.
 
 Contestants take turns in every round, and what is compared is CPU time, best of all rounds: a busy
-machine slows both sides of a ratio, and it can only slow, so the least is nearest to the truth.
+machine slows both sides of a ratio, and it can only slow, so the least is nearest to the truth. The
+order is drawn anew for every part: whoever always came after the same one would always find the
+caches as that one leaves them.
 Rows that wait for a disk compare elapsed time, in the same turns.
 """
 
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -40,16 +43,16 @@ class Timing:
 def take_turns(
     contestants: dict[str, Prepare], rounds: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, Timing]:
-    """Times every contestant once per round, part by part; another one begins each round."""
+    """Times every contestant once per round, part by part, in an order drawn for each part."""
     names = list(contestants)
+    draw = random.Random(1)
     seconds: dict[str, list[list[float]]] = {name: [] for name in names}
     for number in range(rounds):
-        first = number % len(names)
-        calls = {name: contestants[name]() for name in names}
+        calls = {name: contestants[name]() for name in draw.sample(names, len(names))}
         gc.collect()
         gc.disable()
         for part in range(len(calls[names[0]])):
-            for name in names[first:] + names[:first]:
+            for name in draw.sample(names, len(names)):
                 call = calls[name][part]
                 begin = clock()
                 call()
