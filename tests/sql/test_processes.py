@@ -38,6 +38,8 @@ def workers(url: sa.URL, store: Path, *tasks: str) -> Iterator[list[subprocess.P
         for process in running:
             process.kill()
             process.communicate()
+        with bloomstore.open(store) as left:  # the next writer applies what a killed one noted
+            left.checkpoint()
 
 
 def start(url: sa.URL, store: Path, task: str, number: int) -> subprocess.Popen[str]:
