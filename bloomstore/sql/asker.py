@@ -199,7 +199,7 @@ class Asker:
         if pending is UNUSABLE:
             return None
         if not plan.is_list:
-            return plan.empty() if plan.guard.is_absent(value, pending) else None
+            return self._skipped(plan) if plan.guard.is_absent(value, pending) else None
         key, given = value
         if not isinstance(given, abc.Iterable):
             return None
@@ -208,10 +208,14 @@ class Asker:
         if len(kept) == len(values):
             return None
         if not kept:
-            return plan.empty()
+            return self._skipped(plan)
         if parameters and key in parameters:
             return statement, {**parameters, key: kept}
         return with_values(statement, key, kept), parameters
+
+    def _skipped(self, plan: ReadPlan) -> Result[Any]:
+        plan.guard.metrics.skipped_selects += 1
+        return plan.empty()
 
     def _pending_if_usable(
         self, session: Session, statement: Any, plan: ReadPlan, options: abc.Mapping[str, Any]

@@ -13,7 +13,9 @@ MOST_REASONS = 50
 class Metrics:
     """One guard. Counts are not exact when threads race for them: they are for people."""
 
-    absent: int = 0
+    absent: int = 0  # answers, but for those in the next line
+    skipped_gets: int = 0
+    skipped_selects: int = 0
     maybe: int = 0
     true_positives: int = 0
     false_positives: int = 0
@@ -32,7 +34,7 @@ class Metrics:
     def summary(self) -> dict[str, Any]:
         """What `plugin.stats()` says of it."""
         return {
-            "absent": self.absent,
+            "absent": self.absent + self.skipped_gets,
             "maybe": self.maybe,
             "unknown": dict(self.unknown),
             "true_positives": self.true_positives,
@@ -45,16 +47,19 @@ class Metrics:
 
     @property
     def observed_error(self) -> float | None:
-        """The part of absent keys that the filter did not know to be absent."""
-        known = self.absent + self.false_positives
+        """The part of absent keys that the filter did not know to be absent, as get() has seen it.
+
+        Of other queries nobody knows here whether rows came.
+        """
+        known = self.skipped_gets + self.false_positives
         return self.false_positives / known if known else None
 
     @property
     def queries_saved(self) -> int:
-        """Every ABSENT is a query that was not sent."""
-        return self.absent
+        """Queries that were not sent: of get(), and of statements whose keys were all absent."""
+        return self.skipped_gets + self.skipped_selects
 
     @property
     def seconds_saved(self) -> float:
-        """Queries saved, at the mean time of the queries that were sent after a MAYBE."""
-        return self.absent * self.asked_seconds / self.asked if self.asked else 0.0
+        """Queries saved, at the mean time of the gets that were sent after a MAYBE."""
+        return self.queries_saved * self.asked_seconds / self.asked if self.asked else 0.0

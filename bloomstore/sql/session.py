@@ -60,7 +60,7 @@ class GuardedSession(Session):
                 metrics.true_positives += 1
             return found
         if standing.asker.may_skip_again(self, standing, known, ident):
-            metrics.absent += 1
+            metrics.skipped_gets += 1
             return None
         return super().get(entity, ident)
 
@@ -77,6 +77,8 @@ class GuardedSession(Session):
         metrics = guard.metrics
         maybe = metrics.maybe
         if asker.may_skip_get(self, entity, guard, mapper, ident):
+            metrics.absent -= 1  # the answer has counted
+            metrics.skipped_gets += 1
             return None
         began = time.perf_counter()
         found = super().get(entity, ident)

@@ -283,3 +283,32 @@ def test_shadow_sends_all_and_raises_the_alarm(store, engine, sessions, sent, ca
     assert plugin.stats()["users.email"]["disagreements"] == 1
     assert plugin.probe(User.email, "anything") == Answer.UNKNOWN
     plugin.unlisten()
+
+
+def test_only_queries_that_were_not_sent_count_as_saved(plugin, sessions, sent) -> None:
+    with sessions.begin() as session:
+        session.add_all([User(id=number, email=f"{number}@x") for number in range(1, 40)])
+
+    def saved() -> int:
+        return (
+            plugin.stats()["users.id"]["queries_saved"]
+            + (plugin.stats()["users.email"]["queries_saved"])
+        )
+
+    with sessions() as session:
+        session.execute(sa.text("SELECT 1"))
+        plugin.probe(User.id, 99)
+        plugin.partition(User.id, [97, 98, 99])
+        assert saved() == 0
+        sent()
+        assert [session.get(User, number) for number in (97, 98, 99)] == [None] * 3
+        of_none = select(User).where(User.email == "none@x").options(Guarded())
+        assert session.scalars(of_none).all() == []
+        some = select(User.id).where(User.id.in_([1, 98, 99])).options(Guarded())
+        assert session.scalars(some).all() == [1]
+        assert (saved(), sent()) == (4, 1)
+        assert plugin.stats()["users.id"]["seconds_saved"] == 0  # no get was sent yet
+        assert session.get(User, 1) is not None
+    stats = plugin.stats()["users.id"]
+    assert stats["seconds_saved"] > 0
+    assert (stats["observed_error"], stats["true_positives"], stats["absent"]) == (0, 1, 9)
