@@ -22,6 +22,8 @@ from bloomstore.rebuild.state import read_state
 from bloomstore.rebuild.verify import verify
 from bloomstore.sql import Answer, BloomPlugin, GuardedSession, scan
 from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.databases import postgresql
+from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.scan import SelectSource, TableSource, reflect
 
@@ -400,3 +402,26 @@ def test_an_enum_has_no_position(engine: sa.Engine, kind: str) -> None:
         connection.exec_driver_sql("CREATE TABLE colours (c ENUM('red', 'blue') PRIMARY KEY)")
     source = TableSource(engine, reflect(engine, "colours"), ["c"])
     assert "no position is kept" in source.why_not_resumable
+
+
+def test_snapshots_of_other_roles_are_waited_for(engine, kind: str) -> None:
+    """A role that may not see what others do sees how old their snapshots are."""
+    if kind != "postgresql":
+        pytest.skip("roles are tested on PostgreSQL")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE ROLE modest LOGIN PASSWORD 'modest'")
+    modest = sa.create_engine(engine.url.set(username="modest", password="modest"))
+    try:
+        with engine.connect().execution_options(isolation_level="REPEATABLE READ") as reader:
+            reader.execute(sa.text("SELECT 1"))
+            reader.execute(sa.select(User.id))
+            with engine.begin() as connection:
+                connection.execute(sa.insert(User).values(email="later@x"))
+            with modest.connect() as connection, pytest.raises(StillOpen):
+                postgresql.wait_for_readers(connection, 0.3)
+        with modest.connect() as connection:
+            postgresql.wait_for_readers(connection, 30)
+    finally:
+        modest.dispose()
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP ROLE modest")

@@ -180,7 +180,11 @@ def _column(
 
 
 def wait_for_writers(connection: Connection, patience: float) -> None:
-    """Waits for every transaction with an id, every older snapshot, and prepared ones."""
+    """Waits for every transaction with an id, every older snapshot, and prepared ones.
+
+    Of other roles' backends a role without pg_read_all_stats sees little more than backend_xmin,
+    the oldest transaction that their snapshot, if they have one, does not see as ended.
+    """
     ends = time.monotonic() + patience
     limit = connection.exec_driver_sql(
         "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
@@ -193,7 +197,8 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
         waiting = connection.exec_driver_sql(
             "SELECT pid, coalesce(application_name, '') FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            f" AND xact_start < {quoted(started)}::timestamptz AND backend_type = 'client backend'"
+            f" AND (backend_type = 'client backend' AND xact_start < {quoted(started)}::timestamptz"
+            f" OR backend_type IS NULL AND age(backend_xmin) > age('{limit % 2**32}'::xid))"
         ).all()
         prepared = connection.exec_driver_sql(
             "SELECT gid FROM pg_prepared_xacts"
