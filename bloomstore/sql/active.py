@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from sqlalchemy import Column
 
 from bloomstore import BloomStoreError, Filter, Scalable, Store
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
-from bloomstore.kernels import are_all
 from bloomstore.keys import Key
 from bloomstore.sql import form
 from bloomstore.sql.answer import Answer
@@ -71,14 +69,14 @@ class ActiveGuard:
     def ask(self, value: object, pending: Pending | None = None) -> Answer:
         """The answer for a value as the application has it; a tuple for a composite key."""
         try:
-            believed = self._believed()
+            believed = self.believed()
             if believed is None:
                 return self.unknown(self.doubt)
             return self._ask_key(believed, self.key_of(value), pending)
         except (Unclear, BloomStoreError) as why:
             return self.unknown(str(why))
 
-    def _believed(self) -> Filter | None:
+    def believed(self) -> Filter | None:
         """The filter, if there is no doubt: read first, because `reopen` doubts before it replaces.
 
         So a key is never asked of a filter that came after the key was made, perhaps for another
@@ -112,7 +110,7 @@ class ActiveGuard:
 
     def may_be_there(self, value: object) -> bool:
         """Whether the filter has the value, where that says everything; a hit costs no more."""
-        asked = self.filter  # before the doubt, see _believed
+        asked = self.filter  # before the doubt, see believed
         if type(value) is not self.own or self.doubt or self.feed is not None:
             return False
         try:
@@ -124,51 +122,10 @@ class ActiveGuard:
 
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
-        asked = self.filter  # before the doubt, see _believed
+        asked = self.filter  # before the doubt, see believed
         if type(value) is self.own and not self.doubt and not pending:
             return self._ask_key(asked, value) is Answer.ABSENT  # type: ignore[arg-type]
         return self.ask(value, pending) is Answer.ABSENT
-
-    def may_be_present(self, values: list[Any], pending: Pending | None = None) -> list[Any]:
-        """Those of the values that may have a row, in their order: many questions in one go."""
-        believed = None
-        with contextlib.suppress(BloomStoreError):
-            believed = self._believed()
-        if believed is None or (pending and self in pending.unknown):
-            self.metrics.count_unknown(self.doubt or "pending", len(values))
-            return values
-        own = self.own
-        is_own = own is not None and are_all(values, own)
-        keys = values if is_own else [self._key_or_none(value) for value in values]
-        places: Sequence[int] = range(len(keys))
-        if not is_own:
-            places = [place for place, key in enumerate(keys) if key is not None]
-        try:
-            asked = keys if is_own else [keys[place] for place in places]
-            found = believed.may_contain_many(asked)  # type: ignore[arg-type]
-            state = believed.state
-        except BloomStoreError as error:
-            self.reopen()
-            self.metrics.count_unknown(str(error), len(values))
-            return values
-        if not state.is_sound:
-            self.metrics.count_unknown(str(state), len(values))
-            return values
-        mine = pending.keys.get(self, ()) if pending else ()
-        if mine:
-            found |= [keys[place] in mine for place in places]
-        kept = np.ones(len(keys), np.bool_)
-        kept[slice(None) if is_own else places] = found
-        present = [values[place] for place in kept.nonzero()[0]]
-        self.metrics.absent += len(values) - len(present)
-        self.metrics.maybe += len(present)
-        return present
-
-    def _key_or_none(self, value: object) -> Key | None:
-        try:
-            return self.key_of(value)
-        except Unclear:
-            return None
 
     def key_of(self, value: object) -> Key:
         """The canonical key of a value as the application has it. Raises Unclear."""
@@ -398,7 +355,7 @@ class ActiveGuard:
         if note.store != self.store.incarnation:
             return "the store is a restored copy"
         if note.filter_number != self.filter.number:
-            self.doubt = self.doubt or NOT_SEEN  # before the filter is replaced, see _believed
+            self.doubt = self.doubt or NOT_SEEN  # before the filter is replaced, see believed
             with contextlib.suppress(FilterNotFound):
                 self.filter = self.store[self.name]  # a build elsewhere may have replaced it
             if note.filter_number != self.filter.number:
@@ -466,7 +423,7 @@ class ActiveGuard:
 
     def reopen(self) -> None:
         """The filter was replaced: another one, perhaps with another form, has its name."""
-        self.doubt = NOT_SEEN  # before the filter is replaced, see _believed
+        self.doubt = NOT_SEEN  # before the filter is replaced, see believed
         try:
             self.filter = self._open()
             if self._live is not None:

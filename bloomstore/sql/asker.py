@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections.abc as abc
 import logging
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -30,14 +29,15 @@ from bloomstore.sql.capture import Capture
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
+from bloomstore.sql.many import may_be_present
 from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.reads import ReadPlan, plan_read, with_values
+from bloomstore.sql.standing import STANDING, Known, Standing
 
 log = logging.getLogger("bloomstore.sql")
 
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
-STANDING = "bloomstore/standing"
 SENT = "bloomstore/sent"
 # Engines by class or table; SQLAlchemy 2.0 has no public name for it.
 _binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
@@ -72,49 +72,6 @@ class QuickPlan:
     plan: ReadPlan
     type: Any
     objects: list[Any]
-
-
-class Known:
-    """What get() of one class needs, once it is known that its guard may answer."""
-
-    __slots__ = ("bind", "guard", "identity_class", "is_bound", "mapper")
-
-    def __init__(self, session: Session, guard: ActiveGuard, mapper: Any) -> None:
-        self.guard = guard
-        self.mapper = mapper
-        self.identity_class = mapper._identity_class
-        self.bind = session.get_bind(mapper)
-        # Then get_bind() returns session.bind, and need not be called.
-        own = getattr(session.get_bind, "__func__", None)
-        self.is_bound = own is Session.get_bind and session.bind is self.bind
-
-
-class Standing:
-    """What is known of one session: filled when its transaction begins, dropped when it ends."""
-
-    __slots__ = (
-        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "reference"
-    )  # fmt: skip
-
-    def __init__(self, asker: Asker, connection: Connection) -> None:
-        self.asker = asker
-        self.connection = connection
-        self.listening = asker.listening
-        self.lent = connection.connection
-        self.reference = weakref.ref(self.lent)
-        self.info = self.lent.info  # reading it from the connection is slow
-        # As far as its engine and its isolation level go; None until somebody asks: most
-        # transactions that only write never do.
-        self.may_skip: bool | None = None
-        self.guards: dict[Any, Known] = {}  # by mapped class
-
-    def holds(self) -> bool:
-        """Whether the plugin has listened all the time, and the connection is the same still."""
-        return (
-            self.lent.dbapi_connection is not None
-            and self.listening is not None
-            and self.listening is self.asker.listening
-        )
 
 
 class Asker:
@@ -204,7 +161,7 @@ class Asker:
         if not isinstance(given, abc.Iterable):
             return None
         values = given if isinstance(given, list) else list(given)
-        kept = plan.guard.may_be_present(values, pending)
+        kept = may_be_present(plan.guard, values, pending)
         if len(kept) == len(values):
             return None
         if not kept:

@@ -44,6 +44,7 @@ from bloomstore.sql.flight import Flight
 from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.incarnation import ensure_incarnation
+from bloomstore.sql.many import may_be_present, those_left_out
 from bloomstore.sql.session import GuardedSession
 
 log = logging.getLogger("bloomstore.sql")
@@ -250,16 +251,8 @@ class BloomPlugin:
         if guard.feed is not None and self._why_behind(guard.feed, connection):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
-        ask = guard.may_be_present(values, pending)
-        kept = iter(ask)
-        following = next(kept, None)
-        absent = []
-        for value in values:
-            if value is following:
-                following = next(kept, None)
-            else:
-                absent.append(value)
-        return absent, ask
+        ask = may_be_present(guard, values, pending)
+        return those_left_out(values, ask), ask
 
     def _why_behind(self, feed: Feed, connection: Connection | None) -> str:
         """Why a guard with an outbox cannot answer on this connection; "" if it can."""

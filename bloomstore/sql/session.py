@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql import Insert
 
 from bloomstore.errors import BloomStoreError
-from bloomstore.sql.asker import PLUGIN, STANDING, Asker, Guarded, Standing, is_guarded
+from bloomstore.sql.asker import PLUGIN, Asker, Guarded, is_guarded
+from bloomstore.sql.standing import STANDING, Standing
 
 __all__ = ["Guarded", "GuardedSession"]
 

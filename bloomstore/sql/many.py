@@ -1,0 +1,74 @@
+"""Many questions to one guard in one go: lists of an IN, partitions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bloomstore import BloomStoreError
+from bloomstore.kernels import are_all
+from bloomstore.keys import Key
+from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.canon import Unclear
+from bloomstore.sql.pending import Pending
+
+
+def may_be_present(
+    guard: ActiveGuard, values: list[Any], pending: Pending | None = None
+) -> list[Any]:
+    """Those of the values that may have a row, in their order: many questions in one go."""
+    believed = None
+    with contextlib.suppress(BloomStoreError):
+        believed = guard.believed()
+    if believed is None or (pending and guard in pending.unknown):
+        guard.metrics.count_unknown(guard.doubt or "pending", len(values))
+        return values
+    own = guard.own
+    is_own = own is not None and are_all(values, own)
+    keys = values if is_own else [_key_or_none(guard, value) for value in values]
+    places: Sequence[int] = range(len(keys))
+    if not is_own:
+        places = [place for place, key in enumerate(keys) if key is not None]
+    try:
+        asked = keys if is_own else [keys[place] for place in places]
+        found = believed.may_contain_many(asked)  # type: ignore[arg-type]
+        state = believed.state
+    except BloomStoreError as error:
+        guard.reopen()
+        guard.metrics.count_unknown(str(error), len(values))
+        return values
+    if not state.is_sound:
+        guard.metrics.count_unknown(str(state), len(values))
+        return values
+    mine = pending.keys.get(guard, ()) if pending else ()
+    if mine:
+        found |= [keys[place] in mine for place in places]
+    kept = np.ones(len(keys), np.bool_)
+    kept[slice(None) if is_own else places] = found
+    present = [values[place] for place in kept.nonzero()[0]]
+    guard.metrics.absent += len(values) - len(present)
+    guard.metrics.maybe += len(present)
+    return present
+
+
+def those_left_out(values: list[Any], present: list[Any]) -> list[Any]:
+    """The others: `present` has some of the very same objects, in the same order."""
+    kept = iter(present)
+    following = next(kept, None)
+    absent = []
+    for value in values:
+        if value is following:
+            following = next(kept, None)
+        else:
+            absent.append(value)
+    return absent
+
+
+def _key_or_none(guard: ActiveGuard, value: object) -> Key | None:
+    try:
+        return guard.key_of(value)
+    except Unclear:
+        return None

@@ -1,0 +1,59 @@
+"""What an asker knows of one session, from the beginning of its transaction to the end."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.engine import Connection
+from sqlalchemy.orm import Session
+
+from bloomstore.sql.active import ActiveGuard
+
+if TYPE_CHECKING:
+    from bloomstore.sql.asker import Asker
+
+STANDING = "bloomstore/standing"  # in session.info
+
+
+class Known:
+    """What get() of one class needs, once it is known that its guard may answer."""
+
+    __slots__ = ("bind", "guard", "identity_class", "is_bound", "mapper")
+
+    def __init__(self, session: Session, guard: ActiveGuard, mapper: Any) -> None:
+        self.guard = guard
+        self.mapper = mapper
+        self.identity_class = mapper._identity_class
+        self.bind = session.get_bind(mapper)
+        # Then get_bind() returns session.bind, and need not be called.
+        own = getattr(session.get_bind, "__func__", None)
+        self.is_bound = own is Session.get_bind and session.bind is self.bind
+
+
+class Standing:
+    """What is known of one session: filled when its transaction begins, dropped when it ends."""
+
+    __slots__ = (
+        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "reference"
+    )  # fmt: skip
+
+    def __init__(self, asker: Asker, connection: Connection) -> None:
+        self.asker = asker
+        self.connection = connection
+        self.listening = asker.listening
+        self.lent = connection.connection
+        self.reference = weakref.ref(self.lent)
+        self.info = self.lent.info  # reading it from the connection is slow
+        # As far as its engine and its isolation level go; None until somebody asks: most
+        # transactions that only write never do.
+        self.may_skip: bool | None = None
+        self.guards: dict[Any, Known] = {}  # by mapped class
+
+    def holds(self) -> bool:
+        """Whether the plugin has listened all the time, and the connection is the same still."""
+        return (
+            self.lent.dbapi_connection is not None
+            and self.listening is not None
+            and self.listening is self.asker.listening
+        )
