@@ -320,33 +320,23 @@ class BloomPlugin:
         force: bool,
         progress: Callable[[str, int], None] | None,
     ) -> list[Built]:
-        with only_builder(self.store.path):
-            return self._build_in_turn(engine, columns, patience, force, progress)
-
-    def _build_in_turn(
-        self,
-        engine: Engine,
-        columns: tuple[Any, ...],
-        patience: float,
-        force: bool,
-        progress: Callable[[str, int], None] | None,
-    ) -> list[Built]:
         built, failed = [], []
-        for guard in self._looked_at_again(engine, columns):
-            if not guard.why_unknown() and not force:
-                continue
-            try:
-                built.append(
-                    build_guard(
-                        guard,
-                        engine,
-                        self._flight,
-                        patience=patience,
-                        progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+        with only_builder(self.store.path):
+            for guard in self._looked_at_again(engine, columns):
+                if not guard.why_unknown() and not force:
+                    continue
+                try:
+                    built.append(
+                        build_guard(
+                            guard,
+                            engine,
+                            self._flight,
+                            patience=patience,
+                            progress=_of_guard(guard, progress),
+                        )
                     )
-                )
-            except BuildError as error:
-                failed.append(error)
+                except BuildError as error:
+                    failed.append(error)
         if failed:
             raise failed[0] if len(failed) == 1 else BuildError("; ".join(map(str, failed)))
         return built
@@ -428,7 +418,7 @@ class BloomPlugin:
                     target_error=None if spec else guard.declared.guard.spec.target_error,
                     restart=restart,
                     patience=patience,
-                    progress=lambda rows, name=guard.name: progress and progress(name, rows),  # type: ignore[misc]
+                    progress=_of_guard(guard, progress),
                 )
             )
         return done
@@ -437,6 +427,13 @@ class BloomPlugin:
 def _expect(given: object, kind: Any, what: str) -> None:
     if not isinstance(given, kind):
         raise SpecError(f"expected {what}, got {given!r}")
+
+
+def _of_guard(
+    guard: ActiveGuard, progress: Callable[[str, int], None] | None
+) -> Callable[[int], None]:
+    """What is told how many rows of this guard were read."""
+    return lambda rows: None if progress is None else progress(guard.name, rows)
 
 
 def _note_sent(context: Any) -> None:
