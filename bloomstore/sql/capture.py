@@ -181,11 +181,13 @@ class Capture:
         try:
             self._sees(connection, statement, context, sent)
             return send()
-        except BaseException:
+        except BaseException as error:
             if not connection.closed and not connection.invalidated:
                 pending = self.pendings.get(connection.connection)
                 if pending is not None and pending.waits_for(context):
-                    pending.waiting = None
+                    # Of many rows some may be there; and who interrupts does not know either.
+                    is_refused = isinstance(error, connection.dialect.loaded_dbapi.Error)
+                    pending.fails(has_written=context.executemany or not is_refused)
             raise
         finally:
             self._flight.land(context)

@@ -66,6 +66,13 @@ class Pending:
         """Whether the server's part of this statement is not read yet."""
         return self.waiting is not None and self.waiting[1] is context
 
+    def fails(self, *, has_written: bool) -> None:
+        """The statement that is waited for has failed; perhaps some of its rows are there."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None and has_written:
+            for guard, _ in waiting[0].made:
+                self.unknown[guard] = "a statement failed after it may have written rows"
+
     def sees(self, plan: WritePlan, context: Any) -> None:
         """A statement is about to be sent."""
         self.resolve()

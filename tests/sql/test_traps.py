@@ -535,3 +535,14 @@ def test_a_row_that_was_sent_counts_though_its_statement_failed_afterwards(plugi
         sa.event.remove(connection, "after_cursor_execute", fails)
         connection.commit()
     assert every_row_is_known(plugin, engine) == 2
+
+
+def test_rows_before_the_one_that_failed_count(plugin, engine, kind) -> None:
+    if kind == "postgresql":
+        pytest.skip("it takes the whole transaction back")
+    with engine.connect() as connection:
+        rows = [{"email": "1@x"}, {"email": "2@x"}, {"email": "1@x"}]
+        with pytest.raises(sa.exc.IntegrityError):
+            connection.execute(sa.insert(User), rows)
+        connection.commit()
+    every_row_is_known(plugin, engine)
