@@ -10,6 +10,7 @@
 #include "murmur.h"
 #include "threads.h"
 #include "wide_murmur.h"
+#include "wide_text.h"
 
 typedef struct {
     const uint64_t *keys; /* NULL: slices are given */
@@ -27,22 +28,52 @@ static inline void bloom_put_print(uint64_t *out, bloom_print made) {
     out[1] = made.h2;
 }
 
+static BLOOM_INLINE int bloom_is_inside(const bloom_buffer *given, size_t i) {
+    int64_t start = given->offsets[i], end = given->offsets[i + 1];
+    return start >= 0 && end >= start && end <= given->length;
+}
+
+#if BLOOM_HAS_WIDE
+/* The fingerprints of the slices from `at` on, which is a short one: as many as go together. */
+BLOOM_AVX512 static size_t bloom_print_short_slices(const bloom_buffer *given, size_t at) {
+    bloom_texts texts;
+    size_t i, n = given->n - at < BLOOM_TEXTS ? given->n - at : BLOOM_TEXTS;
+    for (i = 0; i < n && bloom_is_inside(given, at + i); i++) {
+        const int64_t *offsets = given->offsets + at + i;
+        if (offsets[1] - offsets[0] > BLOOM_TEXT_BYTES) break;
+        bloom_put_text(&texts, i, given->text + offsets[0], (size_t)(offsets[1] - offsets[0]));
+    }
+    bloom_print_texts(&texts, i, given->seed, given->out + 2 * at);
+    return i;
+}
+#endif
+
+/* The fingerprints of all slices up to the first that is not inside of the text. */
+static size_t bloom_print_slices(const bloom_buffer *given) {
+    size_t i = 0;
+    while (i < given->n && bloom_is_inside(given, i)) {
+        const uint8_t *from = given->text + given->offsets[i];
+        size_t bytes = (size_t)(given->offsets[i + 1] - given->offsets[i]);
+#if BLOOM_HAS_WIDE
+        if (bytes <= BLOOM_TEXT_BYTES && bloom_width >= BLOOM_512) {
+            i += bloom_print_short_slices(given, i);
+            continue;
+        }
+#endif
+        bloom_put_print(given->out + 2 * i, bloom_murmur(from, bytes, given->seed));
+        i++;
+    }
+    return i;
+}
+
 static void bloom_print_buffer(void *job) {
     bloom_buffer *given = (bloom_buffer *)job;
-    uint64_t *out = given->out;
-    size_t i, n = given->n;
     if (given->keys) {
-        bloom_print_integers(given->keys, n, given->seed, out);
-        i = n;
+        bloom_print_integers(given->keys, given->n, given->seed, given->out);
+        given->done = given->n;
     } else {
-        for (i = 0; i < n; i++) {
-            int64_t start = given->offsets[i], end = given->offsets[i + 1];
-            if (start < 0 || end < start || end > given->length) break;
-            bloom_put_print(
-                out + 2 * i, bloom_murmur(given->text + start, (size_t)(end - start), given->seed));
-        }
+        given->done = bloom_print_slices(given);
     }
-    given->done = i;
 }
 
 /* Hashes all keys in so many threads; returns how many were hashed up to the first wrong slice. */

@@ -19,6 +19,7 @@
 #include "threads.h"
 #include "vector.h"
 #include "wide_murmur.h"
+#include "wide_text.h"
 
 typedef struct {
     uint32_t of_str, of_int, of_bytes;
@@ -124,7 +125,7 @@ static BLOOM_INLINE void bloom_prefetch_object(PyObject *keys, Py_ssize_t at, Py
 
 /* Integers that are taken out of their objects, and then hashed together. */
 #ifndef BLOOM_INTEGERS
-#define BLOOM_INTEGERS 64
+#define BLOOM_INTEGERS BLOOM_TEXTS
 #endif
 
 /* The values of keys[at .. at + n - 1] up to the first that is no int, or a large one. */
@@ -140,6 +141,28 @@ static BLOOM_INLINE Py_ssize_t bloom_integers_of_list(
     return i;
 }
 
+#if BLOOM_HAS_WIDE
+/* The fingerprints of keys[at .. at + n - 1] up to the first that is no short ASCII str. */
+BLOOM_AVX512 static Py_ssize_t bloom_print_texts_of_list(
+    PyObject *keys, Py_ssize_t at, Py_ssize_t n, uint32_t seed, uint64_t *out
+) {
+    bloom_texts texts;
+    Py_ssize_t i, size = PyList_GET_SIZE(keys);
+    for (i = 0; i < n; i++) {
+        PyObject *key = PyList_GET_ITEM(keys, at + i);
+        bloom_prefetch_object(keys, at + i, size);
+        if (!PyUnicode_CheckExact(key) || !PyUnicode_IS_COMPACT_ASCII(key)
+            || PyUnicode_GET_LENGTH(key) > BLOOM_TEXT_BYTES)
+            break;
+        bloom_put_text(
+            &texts, (size_t)i, (const uint8_t *)((const PyASCIIObject *)key + 1),
+            (size_t)PyUnicode_GET_LENGTH(key));
+    }
+    bloom_print_texts(&texts, (size_t)i, seed, out);
+    return i;
+}
+#endif
+
 /* Goes on to the end, or to the first key that it must leave to the caller. */
 static BLOOM_INLINE void bloom_print_listed(bloom_listed *listed, int may_call) {
     const bloom_seeds seeds = *listed->seeds;
@@ -151,6 +174,10 @@ static BLOOM_INLINE void bloom_print_listed(bloom_listed *listed, int may_call) 
         Py_ssize_t left = n - i < BLOOM_INTEGERS ? n - i : BLOOM_INTEGERS, end;
         Py_ssize_t found = bloom_integers_of_list(keys, first + i, left, integers);
         bloom_print_integers(integers, (size_t)found, seeds.of_int, out + 2 * i);
+#if BLOOM_HAS_WIDE
+        if (!found && bloom_width >= BLOOM_512)
+            found = bloom_print_texts_of_list(keys, first + i, left, seeds.of_str, out + 2 * i);
+#endif
         end = i + left;
         for (i += found; i < end; i++) {
             bloom_prefetch_object(keys, first + i, size);

@@ -26,22 +26,27 @@ BLOOM_AVX512 static BLOOM_INLINE __m512i bloom_avalanche_of_eight(__m512i words)
     return _mm512_xor_si512(words, _mm512_srli_epi64(words, 33));
 }
 
-BLOOM_AVX512 static BLOOM_INLINE void bloom_print_eight(
-    const uint64_t *keys, uint32_t seed, uint64_t *out
-) {
-    const __m512i start = _mm512_set1_epi64((long long)((uint64_t)seed ^ 8));
+/* Murmur's end, for h1 and h2 that the number of bytes is already in; pairs of words go to `out`. */
+BLOOM_AVX512 static BLOOM_INLINE void bloom_finish_eight(__m512i h1, __m512i h2, uint64_t *out) {
     const __m512i first_pairs = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);
     const __m512i last_pairs = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
-    __m512i h1 = bloom_times(_mm512_loadu_si512(keys), UINT64_C(0x87c37b91114253d5)), h2;
-    h1 = bloom_times(_mm512_rol_epi64(h1, 31), UINT64_C(0x4cf5ad432745937f));
-    h1 = _mm512_add_epi64(_mm512_xor_si512(h1, start), start);
-    h2 = _mm512_add_epi64(start, h1);
+    h1 = _mm512_add_epi64(h1, h2);
+    h2 = _mm512_add_epi64(h2, h1);
     h1 = bloom_avalanche_of_eight(h1);
     h2 = bloom_avalanche_of_eight(h2);
     h1 = _mm512_add_epi64(h1, h2);
     h2 = _mm512_add_epi64(h2, h1);
     _mm512_storeu_si512(out, _mm512_permutex2var_epi64(h1, first_pairs, h2));
     _mm512_storeu_si512(out + 8, _mm512_permutex2var_epi64(h1, last_pairs, h2));
+}
+
+BLOOM_AVX512 static BLOOM_INLINE void bloom_print_eight(
+    const uint64_t *keys, uint32_t seed, uint64_t *out
+) {
+    const __m512i start = _mm512_set1_epi64((long long)((uint64_t)seed ^ 8));
+    __m512i h1 = bloom_times(_mm512_loadu_si512(keys), UINT64_C(0x87c37b91114253d5));
+    h1 = bloom_times(_mm512_rol_epi64(h1, 31), UINT64_C(0x4cf5ad432745937f));
+    bloom_finish_eight(_mm512_xor_si512(h1, start), start, out);
 }
 
 BLOOM_AVX512 static void bloom_print_wide(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from parity.cases import PLENTY, empty_vector, geometry, half_full_vector, same, some_prints
 
 from bloomstore.kernels import numpy_kernels
-from bloomstore.keys import fingerprints
+from bloomstore.keys import fingerprint, fingerprints
+from bloomstore.keys.encoding import STR
 
 HASHES = [*range(1, 16), 64]
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -78,13 +79,41 @@ def test_adds_set_the_same_bits(compiled: ModuleType, width: int, hashes: int) -
 def test_lists_have_the_fingerprints_of_their_keys(
     compiled: ModuleType, width: int, keys: list[Any]
 ) -> None:
-    expected = [fingerprints([key])[0].tolist() for key in keys]
+    expected = _one_by_one(keys, 0)
     assert compiled.fingerprints_of_list(keys, 0).tolist() == expected
     plain = [key for key in keys if isinstance(key, int)]
     array = np.array(plain, dtype=np.int64)
     assert compiled.fingerprints_of_int64(array, 0).tolist() == [
         print_ for key, print_ in zip(keys, expected, strict=True) if isinstance(key, int)
     ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    short=st.lists(st.text(st.characters(max_codepoint=127), max_size=50), max_size=150),
+    other=st.lists(st.one_of(INTEGERS, st.text(max_size=70)), max_size=2),
+)
+def test_texts_have_the_fingerprints_of_their_bytes(
+    compiled: ModuleType, width: int, short: list[str], other: list[Any]
+) -> None:
+    """Short ones are hashed together, whatever their lengths; a long one among them is not."""
+    keys: list[Any] = [*short, *other, *short[:20]]
+    expected = _one_by_one(keys, 0)
+    assert compiled.fingerprints_of_list(keys, 0).tolist() == expected
+    texts = [key.encode() for key in keys if isinstance(key, str)]
+    offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    prints = compiled.fingerprints_of_slices(b"".join(texts), offsets, STR, 0)
+    assert prints.tolist() == [
+        print_ for key, print_ in zip(keys, expected, strict=True) if isinstance(key, str)
+    ]
+
+
+@pytest.mark.parametrize("length", range(70))
+def test_texts_of_every_length_are_hashed_together(
+    compiled: ModuleType, width: int, length: int
+) -> None:
+    keys = [chr(33 + place) * length for place in range(60)] + ["a", "", "b" * 40]
+    assert compiled.fingerprints_of_list(keys, 3).tolist() == _one_by_one(keys, 3)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -122,6 +151,11 @@ def test_one_key_is_found_like_many(
     one._fast_generation = 6
     assert [key in one for key in keys] == expected
     assert slowly[-len(keys) :] == keys
+
+
+def _one_by_one(keys: list[Any], seed: int) -> list[list[int]]:
+    """As mmh3 says."""
+    return [np.frombuffer(fingerprint(key, seed), "<u8").tolist() for key in keys]
 
 
 def _is_plain(key: Any) -> bool:
