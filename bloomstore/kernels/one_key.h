@@ -17,9 +17,13 @@
 #include "vector.h"
 #include "wide_line.h"
 
+/* Who asks now and then finds nothing of this in the caches: what the usual case needs is together. */
 typedef struct bloom_one {
     int (*ask)(const struct bloom_one *, PyObject *);
     bloom_seeds seeds;
+    unsigned hashes; /* of the one blocked vector */
+    const uint8_t *bits;
+    uint64_t blocks;
     const bloom_vector *vectors;
     size_t count;
 } bloom_one;
@@ -42,11 +46,10 @@ BLOOM_APART static int bloom_ask_any(const bloom_one *one, PyObject *key) {
 #if BLOOM_HAS_WIDE
 /* One blocked vector. No function is called: what needs one is left to bloom_ask_any. */
 BLOOM_AVX2 static int bloom_ask_wide(const bloom_one *one, PyObject *key) {
-    const bloom_vector *v = one->vectors;
     bloom_print made;
     if (!bloom_print_if(key, &one->seeds, &made, 0)) return bloom_ask_any(one, key);
     return bloom_wide_has(
-        v->bits + bloom_high64(made.h1, v->blocks) * 64, made.h1, made.h2, v->hashes);
+        one->bits + bloom_high64(made.h1, one->blocks) * 64, made.h1, made.h2, one->hashes);
 }
 #endif
 
@@ -57,8 +60,12 @@ static inline void bloom_point_at(bloom_one *one, const bloom_vector *vectors, s
     one->ask = bloom_ask_any;
 #if BLOOM_HAS_WIDE
     if (count == 1 && vectors->kind == BLOOM_BLOCKED && bloom_width >= BLOOM_256
-        && vectors->hashes <= BLOOM_WIDE_HASHES)
+        && vectors->hashes <= BLOOM_WIDE_HASHES) {
         one->ask = bloom_ask_wide;
+        one->hashes = vectors->hashes;
+        one->bits = vectors->bits;
+        one->blocks = vectors->blocks;
+    }
 #endif
 }
 

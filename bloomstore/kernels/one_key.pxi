@@ -66,6 +66,7 @@ cdef class OneKey:
     cdef public uint64_t _fast_generation
     cdef public int64_t _dirty_tenure
     cdef public bint _adds_durably
+    cdef volatile uint64_t *generation  # in `words`
     cdef bloom_one one
     cdef _Words words
     cdef _Vectors asked
@@ -91,6 +92,7 @@ cdef class OneKey:
         for vector, geometry in zip(vectors, geometries, strict=True):
             held.add(vector, geometry, False)
         self.words = _Words(words, False, 4)
+        self.generation = self.words.at + _GENERATION
         self.asked = held
         bloom_point_at(&self.one, held.vectors, held.count)
 
@@ -101,6 +103,7 @@ cdef class OneKey:
         self.target = _Vectors(1)
         self.target.add(vector, geometry, True)
         self.words = _Words(words, True, 4)
+        self.generation = self.words.at + _GENERATION
         self.counts = _Words(counts, True, 2)
         self.number = number
         self.most_bits = most_bits
@@ -110,10 +113,7 @@ cdef class OneKey:
     def __contains__(self, key):
         """Whether the key may have been added. False is certain."""
         cdef int answer = -1
-        if (
-            self._fast_generation != NEVER
-            and self.words.at[_GENERATION] == self._fast_generation
-        ):
+        if self._fast_generation != NEVER and self.generation[0] == self._fast_generation:
             answer = self.one.ask(&self.one, <PyObject *>key)
         if answer < 0:
             return self.contains_slowly(key)
@@ -122,6 +122,16 @@ cdef class OneKey:
     cdef bint contains_slowly(self, object key) except -1:
         """Apart, so that the fast path need not save registers for it."""
         return self._contains_slowly(key)
+
+    @cython.binding(False)
+    @cython.embedsignature(True)
+    @cython.embedsignature.format("clinic")
+    def at_once(self, key):
+        """`key in self` where the filter is sound and that can be said at once; else None."""
+        cdef int answer = -1
+        if self._fast_generation != NEVER and self.generation[0] == self._fast_generation:
+            answer = self.one.ask(&self.one, <PyObject *>key)
+        return None if answer < 0 else answer != 0
 
     @cython.binding(False)  # as a plain method descriptor it is called in half the time
     @cython.embedsignature(True)

@@ -113,12 +113,10 @@ class ActiveGuard:
         asked = self.filter  # before the doubt, see believed
         if type(value) is not self.own or self.doubt or self.feed is not None:
             return False
-        try:
-            found = value in asked and asked.was_sound
-        except BloomStoreError:
+        if not asked.at_once(value):
             return False
-        self.metrics.maybe += found
-        return found
+        self.metrics.maybe += 1
+        return True
 
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""

@@ -95,12 +95,15 @@ class Asker:
         self._plans: dict[Any, ReadPlan | None] = {}
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
         self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
+        # By mapped class, those of them whose filter says at once what need not be asked.
+        self.gets: dict[Any, ActiveGuard] = {}
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
         self._plans.clear()
         self._quick_plans.clear()
         self._entities.clear()
+        self.gets.clear()
 
     # Session events ----------------------------------------------------------------
 
@@ -217,6 +220,8 @@ class Asker:
             return self._entities[entity]
         except KeyError:
             found = self._entities[entity] = self._guard_of_entity(entity)
+            if found and found[0].feed is None and self.policy != "shadow":
+                self.gets[entity] = found[0]
             return found
 
     def may_skip_get(

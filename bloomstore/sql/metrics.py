@@ -16,7 +16,7 @@ class Metrics:
     absent: int = 0  # answers, but for those in the next line
     skipped_gets: int = 0
     skipped_selects: int = 0
-    maybe: int = 0
+    maybe: int = 0  # answers, but for those in the next two lines
     true_positives: int = 0
     false_positives: int = 0
     disagreements: int = 0
@@ -35,7 +35,7 @@ class Metrics:
         """What `plugin.stats()` says of it."""
         return {
             "absent": self.absent + self.skipped_gets,
-            "maybe": self.maybe,
+            "maybe": self.maybe + self.true_positives + self.false_positives,
             "unknown": dict(self.unknown),
             "true_positives": self.true_positives,
             "false_positives": self.false_positives,

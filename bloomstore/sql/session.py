@@ -15,14 +15,20 @@ from typing import Any
 
 from sqlalchemy.engine import Result
 from sqlalchemy.engine.result import null_result
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, loading
 from sqlalchemy.sql import Insert
+from sqlalchemy.util import EMPTY_DICT as NO_OPTIONS
 
-from bloomstore.errors import BloomStoreError
+from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.asker import PLUGIN, Asker, Guarded, is_guarded
+from bloomstore.sql.metrics import Metrics
 from bloomstore.sql.standing import STANDING, Standing
 
 __all__ = ["Guarded", "GuardedSession"]
+
+# SQLAlchemy 2.0 has it without the underscore.
+_names = ("_load_on_pk_identity", "load_on_pk_identity")
+load_by_key: Any = next(getattr(loading, name) for name in _names if hasattr(loading, name))
 
 
 class GuardedSession(Session):
@@ -34,36 +40,49 @@ class GuardedSession(Session):
     It needs no do_orm_execute event, which would cost each statement of the session some 5 %.
     """
 
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        order = cls.__mro__
+        between = order[order.index(GuardedSession) + 1 : order.index(Session)]
+        for other in between:
+            if hidden := vars(other).keys() & {"get", "execute", "scalars", "scalar"}:
+                raise TypeError(
+                    f"{cls.__name__}: GuardedSession would hide {min(hidden)} of {other.__name__};"
+                    f" name {other.__name__} before GuardedSession"
+                )
+
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The object with this primary key, or None: without a query if it is surely absent."""
-        standing: Standing | None = self.info.get(STANDING)
-        if standing is None or options or (known := standing.guards.get(entity)) is None:
-            return self._ask_and_get(entity, ident, options)
-        # From the second time in a transaction on the same in one go, and without asking for what
-        # has not changed: an absent key takes 1 us instead of 2.4, one that is there 0.4.
-        guard = known.guard
-        metrics = guard.metrics
-        asked = guard.filter  # before the doubt, see ActiveGuard
-        if type(ident) is not guard.own or guard.doubt:
-            return self._ask_and_get(entity, ident, options)
+        # What is usual in one go: a key that may be there costs 0.5 us, an absent one 1 us from the
+        # second one of a transaction on, 2.4 the first time.
         try:
-            may_be_there = ident in asked
-        except BloomStoreError:
+            guard: ActiveGuard = self.info[PLUGIN].gets[entity]
+        except KeyError:
             return self._ask_and_get(entity, ident, options)
+        asked = guard.filter  # before the doubt, see ActiveGuard
+        if options or type(ident) is not guard.own or guard.doubt:
+            return self._ask_and_get(entity, ident, options)
+        metrics = guard.metrics
+        may_be_there = asked.at_once(ident)
         if may_be_there:
-            if not metrics.true_positives & 63 or not asked.was_sound:
-                return self._ask_and_get(entity, ident, options)
-            metrics.maybe += 1
-            found = super().get(entity, ident)
-            if found is None:
-                metrics.false_positives += 1
-            else:
-                metrics.true_positives += 1
-            return found
-        if standing.asker.may_skip_again(self, standing, known, ident):
-            metrics.skipped_gets += 1
-            return None
-        return super().get(entity, ident)
+            if metrics.true_positives & 63:
+                found = self._get_impl(entity, ident, load_by_key)  # as Session.get does
+                if found is None:
+                    metrics.false_positives += 1
+                else:
+                    metrics.true_positives += 1
+                return found
+            return self._get_and_count(metrics, entity, ident)
+        if may_be_there is not None:
+            standing: Standing | None = self.info.get(STANDING)
+            known = standing and standing.guards.get(entity)
+            if known and known.guard is guard:
+                assert standing is not None
+                if standing.asker.may_skip_again(self, standing, known, ident):
+                    metrics.skipped_gets += 1
+                    return None
+                return super().get(entity, ident)
+        return self._ask_and_get(entity, ident, options)
 
     def _ask_and_get(self, entity: Any, ident: Any, options: dict[str, Any]) -> Any:
         asker: Asker | None = self.info.get(PLUGIN)
@@ -81,40 +100,98 @@ class GuardedSession(Session):
             metrics.absent -= 1  # the answer has counted
             metrics.skipped_gets += 1
             return None
+        if metrics.maybe > maybe:
+            metrics.maybe -= 1
+            return self._get_and_count(metrics, entity, ident)
+        return super().get(entity, ident)
+
+    def _get_and_count(self, metrics: Metrics, entity: Any, ident: Any) -> Any:
+        """A get after a MAYBE; how long they take is measured now and then."""
         began = time.perf_counter()
         found = super().get(entity, ident)
-        if metrics.maybe > maybe:
-            metrics.asked += 1
-            metrics.asked_seconds += time.perf_counter() - began
-            metrics.true_positives += found is not None
-            metrics.false_positives += found is None
+        metrics.asked += 1
+        metrics.asked_seconds += time.perf_counter() - began
+        metrics.true_positives += found is not None
+        metrics.false_positives += found is None
         return found
 
-    def execute(self, statement: Any, params: Any = None, **options: Any) -> Any:
-        """As in Session; a statement with Guarded() is sent only if it may have rows."""
-        if type(params) is not list and not getattr(statement, "_with_options", True):
-            return super().execute(statement, params, **options)
-        asked = self._asked(statement, params, options)
-        return asked if isinstance(asked, Result) else super().execute(*asked, **options)
+    # SQLAlchemy's own get, too, comes through `execute`. What has no option is passed on as Session
+    # would do it: calling its `execute` instead takes half a microsecond more.
 
-    def scalars(self, statement: Any, params: Any = None, **options: Any) -> Any:
+    def execute(
+        self,
+        statement: Any,
+        params: Any = None,
+        *,
+        execution_options: Any = NO_OPTIONS,
+        bind_arguments: Any = None,
+        _parent_execute_state: Any = None,
+        _add_event: Any = None,
+    ) -> Any:
         """As in Session; a statement with Guarded() is sent only if it may have rows."""
-        if type(params) is not list and not getattr(statement, "_with_options", True):
-            return super().scalars(statement, params, **options)
-        asked = self._asked(statement, params, options)
-        if isinstance(asked, Result):
-            return asked.scalars()
-        return super().scalars(*asked, **options)
+        if type(params) is list or getattr(statement, "_with_options", True):
+            asked = self._asked(statement, params, execution_options, bind_arguments)
+            if isinstance(asked, Result):
+                return asked
+            statement, params = asked
+        return self._execute_internal(
+            statement,
+            params,
+            execution_options=execution_options,
+            bind_arguments=bind_arguments,
+            _parent_execute_state=_parent_execute_state,
+            _add_event=_add_event,
+        )
 
-    def scalar(self, statement: Any, params: Any = None, **options: Any) -> Any:
+    def scalars(
+        self,
+        statement: Any,
+        params: Any = None,
+        *,
+        execution_options: Any = NO_OPTIONS,
+        bind_arguments: Any = None,
+        **more: Any,
+    ) -> Any:
         """As in Session; a statement with Guarded() is sent only if it may have rows."""
-        if type(params) is not list and not getattr(statement, "_with_options", True):
-            return super().scalar(statement, params, **options)
-        asked = self._asked(statement, params, options)
-        return asked.scalar() if isinstance(asked, Result) else super().scalar(*asked, **options)
+        if type(params) is list or getattr(statement, "_with_options", True):
+            asked = self._asked(statement, params, execution_options, bind_arguments)
+            if isinstance(asked, Result):
+                return asked.scalars()
+            statement, params = asked
+        return self._execute_internal(
+            statement,
+            params,
+            execution_options=execution_options,
+            bind_arguments=bind_arguments,
+            **more,
+        ).scalars()
+
+    def scalar(
+        self,
+        statement: Any,
+        params: Any = None,
+        *,
+        execution_options: Any = NO_OPTIONS,
+        bind_arguments: Any = None,
+        **more: Any,
+    ) -> Any:
+        """As in Session; a statement with Guarded() is sent only if it may have rows."""
+        if type(params) is list or getattr(statement, "_with_options", True):
+            asked = self._asked(statement, params, execution_options, bind_arguments)
+            if isinstance(asked, Result):
+                return asked.scalar()
+            statement, params = asked
+        return self._execute_internal(
+            statement,
+            params,
+            execution_options=execution_options,
+            bind_arguments=bind_arguments,
+            _scalar_result=True,
+            **more,
+        )
 
     def _asked(
-        self, statement: Any, params: Any, options: dict[str, Any]
+        self, statement: Any, params: Any, options: Any, bind_arguments: Any
     ) -> Result[Any] | tuple[Any, Any]:
         """The result if it is known, or what to send."""
         asker: Asker | None = self.info.get(PLUGIN)
@@ -128,11 +205,13 @@ class GuardedSession(Session):
             )
             if changed is None:
                 return statement, params
-            super().execute(changed, params, **options).all()
+            self._execute_internal(
+                changed, params, execution_options=options, bind_arguments=bind_arguments
+            ).all()
             return null_result()
-        if options.get("bind_arguments") or not is_guarded(statement):
+        if bind_arguments or not is_guarded(statement):
             return statement, params
         given = statement._execution_options
         if options:
-            given = {**given, **options.get("execution_options", {})}
+            given = {**given, **options}
         return asker.answer(self, statement, params, given) or (statement, params)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
@@ -312,3 +314,16 @@ def test_only_queries_that_were_not_sent_count_as_saved(plugin, sessions, sent) 
     stats = plugin.stats()["users.id"]
     assert stats["seconds_saved"] > 0
     assert (stats["observed_error"], stats["true_positives"], stats["absent"]) == (0, 1, 9)
+
+
+def test_a_session_class_must_not_hide_what_another_one_overrides() -> None:
+    class Logged(Session):
+        def execute(self, *given: Any, **options: Any) -> Any:
+            return super().execute(*given, **options)
+
+    class Good(Logged, GuardedSession):
+        pass
+
+    assert Good.execute is Logged.execute
+    with pytest.raises(TypeError, match="Bad: GuardedSession would hide execute of Logged"):
+        type("Bad", (GuardedSession, Logged), {})
