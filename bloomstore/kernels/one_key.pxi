@@ -123,15 +123,10 @@ cdef class OneKey:
         """Apart, so that the fast path need not save registers for it."""
         return self._contains_slowly(key)
 
-    @cython.binding(False)
-    @cython.embedsignature(True)
-    @cython.embedsignature.format("clinic")
-    def at_once(self, key):
-        """`key in self` where the filter is sound and that can be said at once; else None."""
-        cdef int answer = -1
-        if self._fast_generation != NEVER and self.generation[0] == self._fast_generation:
-            answer = self.one.ask(&self.one, <PyObject *>key)
-        return None if answer < 0 else answer != 0
+    @property
+    def is_quick(self):
+        """Whether lookups go straight to the bits, which only those of a sound filter do."""
+        return self._fast_generation != NEVER
 
     @cython.binding(False)  # as a plain method descriptor it is called in half the time
     @cython.embedsignature(True)

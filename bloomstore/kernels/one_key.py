@@ -77,9 +77,10 @@ class OneKey:
         """Whether the key may have been added. False is certain."""
         return self._contains_slowly(key)
 
-    def at_once(self, key: Any) -> bool | None:
-        """`key in self` where the filter is sound and that can be said at once; else None."""
-        return None
+    @property
+    def is_quick(self) -> bool:
+        """Whether lookups go straight to the bits, which only those of a sound filter do."""
+        return False
 
     def add(self, key: Any) -> bool:
         """Adds a key; True if the filter did not report it before.

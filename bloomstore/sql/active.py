@@ -113,10 +113,12 @@ class ActiveGuard:
         asked = self.filter  # before the doubt, see believed
         if type(value) is not self.own or self.doubt or self.feed is not None:
             return False
-        if not asked.at_once(value):
+        try:
+            found = value in asked and asked.was_sound
+        except BloomStoreError:
             return False
-        self.metrics.maybe += 1
-        return True
+        self.metrics.maybe += found
+        return found
 
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections.abc as abc
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -21,7 +20,6 @@ from sqlalchemy.engine import Connection, Result
 from sqlalchemy.engine.result import null_result
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
-from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
@@ -31,7 +29,8 @@ from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.many import may_be_present
 from bloomstore.sql.pending import CHANGED, Pending
-from bloomstore.sql.reads import ReadPlan, plan_read, with_values
+from bloomstore.sql.plans import Plans
+from bloomstore.sql.reads import ReadPlan, with_values
 from bloomstore.sql.standing import STANDING, Known, Standing
 
 log = logging.getLogger("bloomstore.sql")
@@ -42,12 +41,6 @@ SENT = "bloomstore/sent"
 # Engines by class or table; SQLAlchemy 2.0 has no public name for it.
 _binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
 UNUSABLE = Pending()  # stands for: this session cannot be answered
-PLANS_KEPT = 1000
-# What a select() has that is made of columns, one WHERE and options, and nothing else.
-SIMPLE = frozenset(
-    "_raw_columns _label_style _where_criteria _with_options _propagate_attrs"
-    " _annotations _generate_cache_key".split()
-)
 
 
 class Guarded(UserDefinedOption):
@@ -63,15 +56,6 @@ def is_guarded(statement: Any) -> bool:
     except AttributeError:
         return False
     return Guarded in map(type, options)
-
-
-@dataclass(frozen=True, slots=True)
-class QuickPlan:
-    """A plan found by the identity of the objects in a statement, and those objects."""
-
-    plan: ReadPlan
-    type: Any
-    objects: list[Any]
 
 
 class Asker:
@@ -92,16 +76,14 @@ class Asker:
         self._pending_of_connection = capture.pending
         # By weak reference to what the pool has lent.
         self.written = capture.pendings.data  # type: ignore[attr-defined]
-        self._plans: dict[Any, ReadPlan | None] = {}
-        self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
+        self._plans = Plans(guards.of)
         self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
         # By mapped class, those of them whose filter says at once what need not be asked.
         self.gets: dict[Any, ActiveGuard] = {}
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
-        self._plans.clear()
-        self._quick_plans.clear()
+        self._plans.forget()
         self._entities.clear()
         self.gets.clear()
 
@@ -152,7 +134,7 @@ class Asker:
         self, session: Session, statement: Any, parameters: Any, options: abc.Mapping[str, Any]
     ) -> Result[Any] | tuple[Any, Any] | None:
         """An empty result, or a statement and parameters with fewer keys, or None: leave it."""
-        plan, value = self._plan(statement, parameters)
+        plan, value = self._plans.of(statement, parameters)
         if plan is None or (not plan.is_list and plan.guard.may_be_there(value)):
             return None  # what the filter has is sent, whatever else there is to know
         pending = self._pending_if_usable(session, statement, plan, options)
@@ -312,58 +294,6 @@ class Asker:
                 return Answer.UNKNOWN
         return guard.ask(value, self.pending_of(session))
 
-    def _plan(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
-        """The plan, and the value it asks for; for IN the bind's key and the list."""
-        if not parameters and (quick := self._quick_plan(statement)) is not None:
-            return quick
-        key = statement._generate_cache_key()
-        if key is None:
-            return None, None
-        try:
-            plan = self._plans[key.key]
-        except KeyError:
-            if len(self._plans) >= PLANS_KEPT:
-                self._plans.clear()
-            plan = plan_read(statement, key.bindparams, self._guards_of)
-            self._plans[key.key] = plan
-        values = None if plan is None else _values(plan, key.bindparams, parameters)
-        if plan is None or values is None:
-            return None, None
-        if plan.is_list:
-            return plan, (key.bindparams[plan.places[0]].key, values[0])
-        return plan, values[0] if len(values) == 1 else tuple(values)
-
-    def _quick_plan(self, statement: Any) -> tuple[ReadPlan, Any] | None:
-        """The plan of select(...).where(column == value), known by the objects it is made of.
-
-        Computing a cache key takes about 15 us; a statement that has nothing but columns, one
-        comparison and options needs none.
-        """
-        parts = statement.__dict__
-        if not parts.keys() <= SIMPLE:
-            return None
-        criteria = parts.get("_where_criteria", ())
-        if len(criteria) != 1 or type(criteria[0]) is not BinaryExpression:
-            return None
-        left, right = criteria[0].left, criteria[0].right
-        if type(right) is not BindParameter or right.callable is not None:
-            return None
-        columns = parts["_raw_columns"]
-        key = (id(left), id(criteria[0].operator), *map(id, columns))
-        quick = self._quick_plans.get(key)
-        if quick is None:
-            found = statement._generate_cache_key()
-            plan = found and plan_read(statement, found.bindparams, self._guards_of)
-            if not plan or plan.places != (0,):
-                return None
-            if len(self._quick_plans) >= PLANS_KEPT:
-                self._quick_plans.clear()
-            # The objects are kept with the plan, so that no other can ever have their ids.
-            quick = self._quick_plans[key] = QuickPlan(plan, right.type, [left, *columns])
-        if right.type is not quick.type or right.expanding is not quick.plan.is_list:
-            return None
-        return quick.plan, (right.key, right.value) if quick.plan.is_list else right.value
-
     def _may_answer(self, session: Session, mapper: Any) -> bool:
         """Whether the session would ask a database whose guards these are, at a usual level."""
         try:
@@ -406,7 +336,7 @@ class Asker:
     def _compare(self, state: ORMExecuteState) -> Result[Any] | None:
         """Sends the query all the same; a row for an absent key is a false negative."""
         statement, options = state.statement, state.execution_options
-        plan, value = self._plan(statement, state.parameters)
+        plan, value = self._plans.of(statement, state.parameters)
         if plan is None or plan.is_list:
             return None
         pending = self._pending_if_usable(state.session, statement, plan, options)
@@ -424,18 +354,6 @@ class Asker:
             guard.metrics.disagreements += 1
             guard.fence("shadow: the database has a row whose key the filter does not know")
             log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
-
-
-def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) -> list[Any] | None:
-    """The values of the key's binds; None if the parameters may replace them in another way."""
-    if not parameters:
-        return [binds[place].effective_value for place in plan.places]
-    if not isinstance(parameters, dict) or not parameters.keys() <= {bind.key for bind in binds}:
-        return None
-    return [
-        parameters.get(bind.key, bind.effective_value)
-        for bind in (binds[place] for place in plan.places)
-    ]
 
 
 def _is_known(session: Session, mapper: Any, ident: Any) -> bool:

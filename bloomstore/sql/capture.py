@@ -31,6 +31,7 @@ from typing import Any
 
 from sqlalchemy import Insert, event
 from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -47,6 +48,7 @@ from bloomstore.sql.text import Text
 from bloomstore.sql.writes import NOTHING, READS, WritePlan, plan_writes
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
+READS_KEPT = 250  # alive, where SQLAlchemy may have dropped them: a few megabytes
 TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
 LEFT = "bloomstore/left"  # in connection.info, which outlives what the pool has lent
 _STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
@@ -64,6 +66,8 @@ class Capture:
         self._flight = flight
         # By the id of the compiled statement, with a weak reference that says whose id it is.
         self._plans: dict[int, tuple[weakref.ref[Any], WritePlan | None]] = {}
+        # What most statements are. They never write, whatever guards there are.
+        self._reads: set[Any] = set()
         self._texts: dict[str, Text] = {}
         # By what the pool has lent: it is gone when the connection returns.
         self.pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
@@ -116,10 +120,14 @@ class Capture:
     # Around the methods of a dialect -----------------------------------------------
 
     def _around_execute(self, wrap: Wrap, inner: Callable[..., Any]) -> Callable[..., Any]:
+        reads = self._reads
+        is_plain = getattr(inner, "__func__", None) is DefaultDialect.do_execute
+
         def execute(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
-            known = self._plans.get(id(context.compiled))
-            if known is not None and known[1] is READS and known[0]() is context.compiled:
-                return inner(cursor, statement, parameters, context)  # what most statements are
+            if context.compiled in reads:
+                if is_plain:
+                    return cursor.execute(statement, parameters)
+                return inner(cursor, statement, parameters, context)
             send = partial(inner, cursor, statement, parameters, context)
             return self._send(wrap, statement, parameters, context, send)
 
@@ -215,6 +223,9 @@ class Capture:
                 plans.clear()
             plans[id(compiled)] = weakref.ref(compiled), plan
         if plan is READS:
+            if len(self._reads) >= READS_KEPT:
+                self._reads.clear()
+            self._reads.add(compiled)
             return
         if plan is None:
             self._sees_text(connection, statement, context, version)

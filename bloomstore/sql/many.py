@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,11 +28,8 @@ def may_be_present(
     own = guard.own
     is_own = own is not None and are_all(values, own)
     keys = values if is_own else [_key_or_none(guard, value) for value in values]
-    places: Sequence[int] = range(len(keys))
-    if not is_own:
-        places = [place for place, key in enumerate(keys) if key is not None]
+    asked = keys if is_own else [key for key in keys if key is not None]
     try:
-        asked = keys if is_own else [keys[place] for place in places]
         found = believed.may_contain_many(asked)  # type: ignore[arg-type]
         state = believed.state
     except BloomStoreError as error:
@@ -45,10 +41,11 @@ def may_be_present(
         return values
     mine = pending.keys.get(guard, ()) if pending else ()
     if mine:
-        found |= [keys[place] in mine for place in places]
-    kept = np.ones(len(keys), np.bool_)
-    kept[slice(None) if is_own else places] = found
-    present = [values[place] for place in kept.nonzero()[0]]
+        found |= [key in mine for key in asked]
+    if len(asked) < len(keys):  # a value without a key may be there
+        answers, found = found, np.ones(len(keys), np.bool_)
+        found[[key is not None for key in keys]] = answers
+    present = [values[place] for place in found.nonzero()[0].tolist()]
     guard.metrics.absent += len(values) - len(present)
     guard.metrics.maybe += len(present)
     return present

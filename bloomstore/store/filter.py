@@ -89,7 +89,7 @@ class Filter(OneKey):
     @property
     def was_sound(self) -> bool:
         """Whether the last answer could have been "no": `state`, without looking again."""
-        return self._fast_generation != NEVER or self._view.state.is_sound
+        return self.is_quick or self._view.state.is_sound
 
     def may_contain_many(self, keys: abc.Iterable[Key]) -> NDArray[np.bool_]:
         """Which of the keys may have been added, in order. False is certain.
