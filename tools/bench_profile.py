@@ -3,6 +3,9 @@
     bulk add     fingerprints of the keys, insert of the fingerprints, and what is left: the store
     bulk miss    fingerprints, find; "fused" is one loop that does both
     single       the empty loop, an empty set (what `in` costs), and the lookup
+    single str   hits and misses of str of several lengths: with more than seven hashes (0.1 %) the
+                 hits of long ones are slower, because two lookups in a row no longer fit into the
+                 instructions that a processor works on at a time
     reopen       the store, the filter, the checksums of its blocks, the first answer
 
 Steps take turns with the whole of which they are parts; CPU time, best of all rounds. A goal that
@@ -43,6 +46,7 @@ def profile(store: bloomstore.Store, folder: Path, keys: int, rounds: int) -> li
         for name, (present, absent) in forms.items():
             found += bulk_steps(store, name, given, present, absent, rounds)
         found += single_steps(store, kind, given, rounds)
+    found += length_steps(store, keys, rounds)
     return found + reopen_steps(folder, rounds)
 
 
@@ -117,6 +121,32 @@ def single_steps(store: bloomstore.Store, kind: str, given: Keys, rounds: int) -
     steps = _steps(f"single miss, {kind}", contestants, len(absent), rounds)
     store.drop(f"single {kind}")
     return steps
+
+
+def length_steps(store: bloomstore.Store, keys: int, rounds: int) -> list[Step]:
+    """Before each loop other memory is read: lines come from far away, as among other work."""
+    steps: list[Step] = []
+    other = np.ones(1 << 23)
+    for error in (0.01, 0.001):
+        for length in (8, 16, 24, 32, 40):
+            name = f"single str of {length}, {error:g}"
+            seen = store.create(name, Fixed(capacity=keys, target_error=error))
+            seen.add_many(_texts(length, 0, keys))
+            best = {"hit": 1e9, "miss": 1e9}
+            for _ in range(4 * rounds):
+                for step, first in (("hit", 0), ("miss", keys)):
+                    asked = _texts(length, first, SINGLE_KEYS // 10)
+                    other.sum()
+                    begin = time.process_time()
+                    loop_in(seen)(asked)
+                    best[step] = min(best[step], time.process_time() - begin)
+            steps += [(name, step, taken / len(asked) * 1e9) for step, taken in best.items()]
+            store.drop(name)
+    return steps
+
+
+def _texts(length: int, first: int, count: int) -> list[str]:
+    return [f"{number:0{length}d}" for number in range(first, first + count)]
 
 
 def reopen_steps(folder: Path, rounds: int, keys: int = 10_000_000) -> list[Step]:

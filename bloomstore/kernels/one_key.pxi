@@ -190,6 +190,19 @@ cdef class OneKey:
         cdef _Prints key = _Prints(prints)
         return bloom_missing(self.asked.vectors, key.words[0], key.words[1])
 
+    def _set_bits(self, prints, uint64_t generation):
+        """Sets the bits of one key in the newest stage; False when this handle cannot."""
+        if (
+            self._fast_generation != generation
+            or generation == NEVER
+            or not self.asked.count
+            or self.asked.views[0].readonly
+        ):
+            return False
+        cdef _Prints key = _Prints(prints)
+        bloom_apply(self.asked.vectors, key.words, 1)
+        return True
+
     cdef int change(self, bloom_print made):
         """Sets the bits of a key: 1 if it is new, 0 if it was reported, -1 if it does not fit."""
         cdef bloom_vector *v = self.target.vectors

@@ -73,6 +73,10 @@ class OneKey:
         """How many bits of the newest stage a key would set; -1: this handle cannot say."""
         return -1
 
+    def _set_bits(self, prints: NDArray[np.uint64], generation: int) -> bool:
+        """Sets the bits of one key in the newest stage; False: this handle cannot."""
+        return False
+
     def __contains__(self, key: Any) -> bool:
         """Whether the key may have been added. False is certain."""
         return self._contains_slowly(key)

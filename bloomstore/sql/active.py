@@ -138,6 +138,14 @@ class ActiveGuard:
         except (ValueError, ArithmeticError) as error:  # digits or dates beyond what Python has
             raise Unclear(f"the value has no key: {error}") from None
 
+    def stores(self, value: object, type_: Any) -> bool:
+        """Whether a value, sent as its own type says, is the key of its row as it is."""
+        return (
+            type(value) is self.own
+            and (type_ is None or type_ is self.declared.columns[0].type)
+            and not self.canons[0].replaced
+        )
+
     def key_to_store(self, values: list[object], types: list[Any]) -> Key | None:
         """The key of the row that these values make; None if it has none. Raises Unclear.
 

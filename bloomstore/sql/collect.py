@@ -6,6 +6,7 @@ Unclear when one of them cannot be known.
 
 from __future__ import annotations
 
+import collections.abc
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -20,17 +21,24 @@ from bloomstore.sql.writes import Binds, Nowhere, Server, Source
 _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
-def keys_of(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> Iterator[Key]:
+def keys_of(
+    guard: ActiveGuard, sources: tuple[Source, ...], context: Any
+) -> collections.abc.Iterable[Key]:
     """Every key of one execution. Raises Unclear when one of them cannot be known."""
     sets = context.compiled_parameters
     first = sources[0]
-    if len(sources) == 1 and type(first) is Binds and len(first.names) == 1 and first.names[0]:
-        types = [first.type]
-        for each in sets:  # the usual case: one column, one value in each set of parameters
-            key = guard.key_to_store([each[first.names[0]]], types)
-            if key is not None:
-                yield key
-        return
+    if len(sources) > 1 or type(first) is not Binds or len(first.names) != 1 or not first.names[0]:
+        return _keys_of_rows(guard, sources, context)
+    # The usual case: one column, one value in each set of parameters.
+    name, type_ = first.names[0], first.type
+    if len(sets) == 1 and guard.stores(value := sets[0][name], type_):
+        return (value,)
+    keys = (guard.key_to_store([each[name]], [type_]) for each in sets)
+    return [key for key in keys if key is not None]
+
+
+def _keys_of_rows(guard: ActiveGuard, sources: tuple[Source, ...], context: Any) -> Iterator[Key]:
+    sets = context.compiled_parameters
     rows = len(sets)
     for source in sources:
         if isinstance(source, Nowhere):

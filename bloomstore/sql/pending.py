@@ -100,6 +100,15 @@ class Pending:
     def settle(self) -> None:
         """Makes everything durable: called right before the rows become visible to others."""
         self.resolve()
+        if self.unknown or self.deleted or len(self.keys) > 1:
+            self._settle_all()
+        else:
+            for guard, keys in self.keys.items():  # mostly one
+                if not (guard.doubt and guard.is_fed):
+                    guard.add(keys)
+        self.clear()
+
+    def _settle_all(self) -> None:
         for guard, reason in self.unknown.items():
             if reason == ALTERED or not guard.is_fed:  # else an outbox has the keys
                 guard.fence(reason)
@@ -118,7 +127,6 @@ class Pending:
             guard.add(keys)
         for guard, count in self.deleted.items():
             guard.count_deleted(count)
-        self.clear()
 
     def clear(self) -> None:
         """Forgets everything: rolled back, or settled."""

@@ -62,7 +62,7 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
                     return None
             if part is None:
                 return 0
-            journal_bytes = writer.write(core, [part], (change, moment[0]))
+            journal_bytes = writer.write(core, [part], (change, moment[0]), handle)
             core.last_commit = number, (moment[0] + 1, moment[1])
         if journal_bytes:
             checkpoint.if_due(core, part.stage, journal_bytes)

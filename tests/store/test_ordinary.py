@@ -159,6 +159,30 @@ def test_missing_bits_are_those_of_a_preview(store: bloomstore.Store, spec: Filt
     assert seen._missing_bits(words, view.generation + 1) == -1
 
 
+@pytest.mark.skipif(kernels.BACKEND != "compiled", reason="the numpy twin asks the kernels")
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_a_handle_sets_the_bits_that_a_kernel_sets(
+    store: bloomstore.Store, spec: FilterSpec
+) -> None:
+    seen = store.create("seen", spec)
+    seen.add_many(range(40))
+    view = seen._current()
+    stage = view.live.newest
+    assert stage.segment is not None
+    vector, geometry = stage.segment.vector, stage.row.spec.geometry
+    for words in np.random.default_rng(1).integers(0, 1 << 63, (50, 1, 2)).astype(np.uint64):
+        expected = vector.copy()
+        kernels.apply(expected, geometry, words)
+        assert seen._set_bits(words, view.generation)
+        assert np.array_equal(vector, expected)
+    before = vector.copy()
+    other = np.array([[7, 8]], np.uint64)
+    assert not seen._set_bits(other, view.generation + 1)
+    seen._pause()
+    assert not seen._set_bits(other, view.generation)
+    assert np.array_equal(vector, before)
+
+
 def test_a_rebuild_that_begins_before_the_lock_gets_the_known_keys_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
