@@ -170,6 +170,7 @@ def test_a_handle_sets_the_bits_that_a_kernel_sets(
     stage = view.live.newest
     assert stage.segment is not None
     vector, geometry = stage.segment.vector, stage.row.spec.geometry
+    original = vector.copy()
     for words in np.random.default_rng(1).integers(0, 1 << 63, (50, 1, 2)).astype(np.uint64):
         expected = vector.copy()
         kernels.apply(expected, geometry, words)
@@ -181,6 +182,7 @@ def test_a_handle_sets_the_bits_that_a_kernel_sets(
     seen._pause()
     assert not seen._set_bits(other, view.generation)
     assert np.array_equal(vector, before)
+    vector[:] = original  # the journal knows nothing of all this
 
 
 def test_a_rebuild_that_begins_before_the_lock_gets_the_known_keys_too(
