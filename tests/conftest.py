@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc as abc
+import os
 from pathlib import Path
 
 import hypothesis
@@ -13,6 +14,7 @@ import bloomstore
 hypothesis.settings.register_profile(
     "default",
     deadline=None,
+    max_examples=int(os.environ.get("BLOOMSTORE_TEST_EXAMPLES", "100")),
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     print_blob=True,
 )
