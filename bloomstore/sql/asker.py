@@ -30,8 +30,8 @@ from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.many import may_be_present
 from bloomstore.sql.pending import CHANGED, Pending
 from bloomstore.sql.plans import Plans
-from bloomstore.sql.reads import ReadPlan, with_values
-from bloomstore.sql.standing import STANDING, Known, Standing
+from bloomstore.sql.reads import ReadPlan, are_alike, with_values
+from bloomstore.sql.standing import STANDING, Known, Standing, bind_of, shares_connections
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -92,6 +92,8 @@ class Asker:
     def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
         """Remembers the connection of the session's transaction."""
         standing = session.info.get(STANDING)
+        if session.info.get(PLUGIN) is not self:
+            return  # of several plugins the last one is asked
         if standing is None:
             session.info[STANDING] = standing = Standing(self, connection)
             standing.info.pop(SENT, None)
@@ -143,16 +145,14 @@ class Asker:
         if not plan.is_list:
             return self._skipped(plan) if plan.guard.is_absent(value, pending) else None
         key, given = value
-        if not isinstance(given, abc.Iterable):
-            return None
+        if not isinstance(given, abc.Collection):
+            return None  # an iterator would be used up
         values = given if isinstance(given, list) else list(given)
         kept = may_be_present(plan.guard, values, pending)
         if len(kept) == len(values):
             return None
         if not kept:
             return self._skipped(plan)
-        if parameters and key in parameters:
-            return statement, {**parameters, key: kept}
         return with_values(statement, key, kept), parameters
 
     def _skipped(self, plan: ReadPlan) -> Result[Any]:
@@ -166,8 +166,9 @@ class Asker:
         if BYPASS in session.info or "schema_translate_map" in options:
             return UNUSABLE
         mapper = statement._propagate_attrs.get("plugin_subject")
-        if not self._may_answer(session, mapper):
+        if not self._may_answer(session, mapper, statement):
             return UNUSABLE
+        options = {**getattr(session, "execution_options", {}), **options}
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
         if plan.guard.feed is not None and not self._is_caught_up(session, plan.guard, mapper):
@@ -221,7 +222,8 @@ class Asker:
         if standing and self.policy == "explicit" and guard.feed is None:
             if not self._may_answer(session, mapper):
                 return False
-            standing.guards[entity] = Known(session, guard, mapper)
+            if not shares_connections(standing.connection.engine):
+                standing.guards[entity] = Known(session, guard, mapper)
         return (
             guard.is_absent(ident, self.pending_of(session, mapper))
             and BYPASS not in session.info
@@ -248,12 +250,13 @@ class Asker:
             and (known.identity_class, (ident,), None) not in identities._dict
             and standing.lent.dbapi_connection is not None
             and standing.listening is self.listening
+            and standing.transaction.is_active
             and CHANGED not in standing.info
             and BYPASS not in session.info
             and (
                 session.bind is known.bind
                 if known.is_bound and not _binds_of(session)
-                else session.get_bind(known.mapper) is known.bind
+                else bind_of(session, known.mapper) is known.bind
             )
         )
 
@@ -294,14 +297,21 @@ class Asker:
                 return Answer.UNKNOWN
         return guard.ask(value, self.pending_of(session))
 
-    def _may_answer(self, session: Session, mapper: Any) -> bool:
+    def _may_answer(self, session: Session, mapper: Any, statement: Any = None) -> bool:
         """Whether the session would ask a database whose guards these are, at a usual level."""
         try:
-            bind: Any = session.get_bind(mapper)
+            bind = bind_of(session, mapper, statement)
         except UnboundExecutionError:
+            return False
+        # SQLAlchemy 2.0 has no options of a session.
+        if "schema_translate_map" in getattr(session, "execution_options", ()):
+            return False
+        if not session.is_active or self._is_shared(session, bind):
             return False
         standing: Standing | None = session.info.get(STANDING)
         if standing is None:
+            if not session.autobegin and not session.in_transaction():
+                return False
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
             return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
@@ -309,11 +319,21 @@ class Asker:
             standing.may_skip = self._is_usable(standing.connection)
         if not standing.may_skip or CHANGED in standing.info or not standing.holds():
             return False
+        if standing.asker is not self:
+            return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
             return False
         return (
             self.policy != "auto" or SENT in standing.info or not has_snapshots(standing.connection)
         )
+
+    def _is_shared(self, session: Session, bind: Any) -> bool:
+        """Whether an open transaction of somebody else, who has written, may be this one, too."""
+        if not self.written or not shares_connections(bind.engine):
+            return False
+        standing: Standing | None = session.info.get(STANDING)
+        mine = None if standing is None else standing.reference
+        return any(bool(self.written.get(each)) for each in list(self.written) if each != mine)
 
     def _is_usable(self, bind: Any) -> bool:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""
@@ -327,9 +347,11 @@ class Asker:
             return None
         key = tuple(mapper.primary_key)
         for guard in self._guards_of(key[0].table):
-            if tuple(column.name for column in guard.declared.columns) == tuple(
-                column.name for column in key
-            ) and all(column.table is key[0].table for column in key):
+            declared = guard.declared.columns
+            if [column.name for column in declared] == [column.name for column in key] and all(
+                column.table is key[0].table and are_alike(column.type, own.type)
+                for column, own in zip(key, declared, strict=True)
+            ):
                 return guard, mapper
         return None
 

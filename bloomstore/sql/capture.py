@@ -38,7 +38,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError
-from bloomstore.sql.collect import is_replaced
+from bloomstore.sql.collect import is_another, is_replaced
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
@@ -126,7 +126,7 @@ class Capture:
         is_plain = getattr(inner, "__func__", None) is DefaultDialect.do_execute
 
         def execute(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
-            if context.compiled in reads:
+            if context.compiled in reads and statement is context.statement:
                 if is_plain:
                     return cursor.execute(statement, parameters)
                 return inner(cursor, statement, parameters, context)
@@ -228,6 +228,8 @@ class Capture:
             if len(self._reads) >= READS_KEPT:
                 self._reads.clear()
             self._reads.add(compiled)
+            if is_another(context, statement):  # a listener has made something else of it
+                self._sees_text(connection, statement, context, version)
             return
         if plan is None:
             self._sees_text(connection, statement, context, version)

@@ -85,6 +85,14 @@ def _has(sources: tuple[Source, ...], kind: type) -> bool:
     return any(isinstance(source, kind) for source in sources)
 
 
+def is_another(context: Any, statement: str) -> bool:
+    """Whether the text that is sent is not what SQLAlchemy has made, perhaps with comments."""
+    if statement is context.statement:
+        return False
+    before, found, behind = statement.partition(context.statement)
+    return not found or bool(_COMMENT.sub("", before + behind).strip(" \n\t;"))
+
+
 def is_replaced(context: Any, statement: str, sent: Any) -> bool:
     """Whether a statement is sent with other text, or other values, than SQLAlchemy has made.
 
@@ -96,8 +104,7 @@ def is_replaced(context: Any, statement: str, sent: Any) -> bool:
         known = {value for row in made for value in row.values() if _is_hashable(value)}
         given = sent.values() if isinstance(sent, dict) else sent
         return any(_is_hashable(value) and value not in known for value in given)
-    before, found, behind = statement.partition(context.statement)
-    if not found or _COMMENT.sub("", before + behind).strip(" \n\t;"):
+    if is_another(context, statement):
         return True
     names = context.compiled.escaped_bind_names or {}
     rows = sent if context.execute_style is ExecuteStyle.EXECUTEMANY else [sent]

@@ -41,7 +41,7 @@ def may_be_present(
         return values
     mine = pending.keys.get(guard, ()) if pending else ()
     if mine:
-        found |= [key in mine for key in asked]
+        found |= np.fromiter((key in mine for key in asked), np.bool_, len(asked))
     if len(asked) < len(keys):  # a value without a key may be there
         answers, found = found, np.ones(len(keys), np.bool_)
         found[[key is not None for key in keys]] = answers

@@ -48,6 +48,8 @@ class Plans:
 
     def of(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
         """The plan, and the value it asks for; for IN the bind's key and the list."""
+        if getattr(statement, "_params", None):  # values that are in none of the binds
+            return None, None
         quick = self._quick(statement, parameters)
         if quick is not None:
             return quick

@@ -81,8 +81,8 @@ def plan_read(
                 ]
                 if len(found_binds) != len(wanted) or (is_list and len(wanted) > 1):
                     continue
-                types = [each.type._static_cache_key for each in guard.declared.columns]
-                if [bind.type._static_cache_key for bind in found_binds] != types:
+                declared = guard.declared.columns
+                if not all(map(are_alike, (each.type for each in found_binds), _types(declared))):
                     continue
                 if is_list and _count(statement, found_binds[0]) > 1:
                     continue  # it would be cut elsewhere, too
@@ -96,6 +96,19 @@ def plan_read(
     return None
 
 
+def are_alike(one: Any, other: Any) -> bool:
+    """Whether values of these types are sent alike; cache keys say nothing of variants."""
+    return one is other or (
+        not one._variant_mapping
+        and not other._variant_mapping
+        and one._static_cache_key == other._static_cache_key
+    )
+
+
+def _types(columns: tuple[Column[Any], ...]) -> Iterator[Any]:
+    return (column.type for column in columns)
+
+
 def _count(statement: Any, bind: BindParameter[Any]) -> int:
     """How often a bind of this key occurs in the statement."""
     return sum(
@@ -107,15 +120,13 @@ def _count(statement: Any, bind: BindParameter[Any]) -> int:
 def with_values(statement: Any, key: str, values: list[Any]) -> Any:
     """The same statement with other values in the IN list whose bind has this key.
 
-    `Select.params` would do, but it finds a bind of a cached statement by its name only, and the
-    binds of a literal list have none.
+    The bind gets another name: options and relationships may use the old one, with all values.
     """
 
     def changed(term: Any) -> Any:
         if isinstance(term, BinaryExpression) and getattr(term.right, "key", None) == key:
             term = term._clone()
-            term.right = term.right._clone()
-            term.right.value = values
+            term.right = _list_of(values, term.right)
         elif isinstance(term, (BooleanClauseList, Grouping)):
             term = term._clone()
             if isinstance(term, Grouping):
@@ -127,6 +138,20 @@ def with_values(statement: Any, key: str, values: list[Any]) -> Any:
     copy = statement._generate()
     copy._where_criteria = tuple(map(changed, statement._where_criteria))
     return copy
+
+
+def _list_of(values: list[Any], like: BindParameter[Any]) -> BindParameter[Any]:
+    """A new bind. A copy of the old one would pass for it where compiled statements are cached."""
+    bind: BindParameter[Any] = BindParameter(
+        None,
+        values,
+        type_=like.type,
+        unique=True,
+        expanding=True,
+        literal_execute=like.literal_execute,
+    )
+    bind.expand_op = like.expand_op
+    return bind
 
 
 def _returns_plain_rows(statement: Select[Any]) -> bool:
@@ -187,6 +212,6 @@ def _comparison(term: Any) -> tuple[Column[Any], BindParameter[Any], bool] | Non
         return None
     if not isinstance(right, BindParameter) or right.expanding is not is_list:
         return None
-    if right.type._static_cache_key != column.type._static_cache_key:
+    if not are_alike(right.type, column.type):
         return None
     return column, right, is_list

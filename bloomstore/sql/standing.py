@@ -5,8 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.engine import Connection
+from sqlalchemy import Select
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from bloomstore.sql.active import ActiveGuard
 
@@ -14,6 +16,25 @@ if TYPE_CHECKING:
     from bloomstore.sql.asker import Asker
 
 STANDING = "bloomstore/standing"  # in session.info
+
+
+def bind_of(session: Any, mapper: Any, statement: Any = None) -> Any:
+    """The engine or connection that the session would ask. Raises UnboundExecutionError."""
+    if not _has_own_ways(session):
+        return session.get_bind(mapper)
+    clause: Any = statement
+    if clause is None:
+        clause = Select(mapper)
+    return session.get_bind(mapper, clause=clause)
+
+
+def _has_own_ways(session: Any) -> bool:
+    return getattr(session.get_bind, "__func__", None) is not Session.get_bind
+
+
+def shares_connections(engine: Engine) -> bool:
+    """Whether the pool lends one connection to several at a time, as that of `sqlite://` does."""
+    return isinstance(engine.pool, (StaticPool, SingletonThreadPool))
 
 
 class Known:
@@ -25,22 +46,23 @@ class Known:
         self.guard = guard
         self.mapper = mapper
         self.identity_class = mapper._identity_class
-        self.bind = session.get_bind(mapper)
+        self.bind = bind_of(session, mapper)
         # Then get_bind() returns session.bind, and need not be called.
-        own = getattr(session.get_bind, "__func__", None)
-        self.is_bound = own is Session.get_bind and session.bind is self.bind
+        self.is_bound = not _has_own_ways(session) and session.bind is self.bind
 
 
 class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
     __slots__ = (
-        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "reference"
+        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "reference",
+        "transaction",
     )  # fmt: skip
 
     def __init__(self, asker: Asker, connection: Connection) -> None:
         self.asker = asker
         self.connection = connection
+        self.transaction: Any = connection.get_transaction()
         self.listening = asker.listening
         self.lent = connection.connection
         self.reference = weakref.ref(self.lent)

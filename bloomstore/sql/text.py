@@ -59,7 +59,7 @@ class Text:
         is_index = first == "CREATE" and "INDEX" in words[1:3]
         self._words = found
         self.changes_settings = first == "USE" or (
-            bool(found & _SETTINGS) and (first in _SETS or "SET_CONFIG" in found)
+            "SET_CONFIG" in found or (bool(found & _SETTINGS) and first in _SETS)
         )
         # What outlives the transaction stays with the connection when the pool lends it again.
         self.changes_engine = self.changes_settings and "TRANSACTION" not in words[:2]

@@ -8,6 +8,7 @@ A plan never holds a value: compiled statements are cached and serve many values
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from sqlalchemy import Column, Table
 from sqlalchemy.sql import Delete, Insert, TableClause, Update, visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnClause, Null
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.active import ActiveGuard
@@ -76,6 +78,12 @@ class WritePlan:
 
 NOTHING = WritePlan()  # writes, but to no guarded table
 READS = WritePlan()  # never writes
+# What a SELECT is compiled to, if nobody else takes part in it: options may bring a common table
+# expression that writes, and @compiles anything.
+_READS_ONLY = re.compile(
+    r"[\s(]*(?:SELECT|VALUES|WITH(?!.*\bAS\s+[\w\s]*\(\s*(?:INSERT|UPDATE|DELETE|MERGE)))\b",
+    re.DOTALL | re.IGNORECASE,
+)
 
 
 def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
@@ -86,7 +94,7 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
     assert statement is not None
     writes = False
     for element in visitors.iterate(statement):
-        if isinstance(element, TextualSelect):
+        if isinstance(element, TextualSelect) or _changes_settings(element):
             return None
         if not isinstance(element, (Insert, Update, Delete)):
             continue
@@ -94,6 +102,8 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
         for table, guard in _guards(element, guards_of):
             if isinstance(element, Delete):
                 deleted.append(guard)
+            elif hasattr(type(element), "_compiler_dispatcher"):
+                written.append((guard, (Nowhere("its SQL is made by a function of @compiles"),)))
             elif element is not statement:
                 written.append((guard, (Nowhere("written by a common table expression"),)))
             elif not isinstance(table, Table):
@@ -115,8 +125,12 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
                 if sources:
                     written.append((guard, sources))
     if not writes:
-        return READS
+        return READS if _READS_ONLY.match(compiled.string) else None
     return WritePlan(tuple(written), tuple(deleted)) if written or deleted else NOTHING
+
+
+def _changes_settings(element: Any) -> bool:
+    return isinstance(element, FunctionElement) and element.name.lower() == "set_config"
 
 
 def _guards(
