@@ -153,6 +153,8 @@ class Asker:
             return None
         if not kept:
             return self._skipped(plan)
+        if parameters and key in parameters and not _may_use_elsewhere(session, statement, plan):
+            return statement, {**parameters, key: kept}
         return with_values(statement, key, kept), parameters
 
     def _skipped(self, plan: ReadPlan) -> Result[Any]:
@@ -376,6 +378,15 @@ class Asker:
             guard.metrics.disagreements += 1
             guard.fence("shadow: the database has a row whose key the filter does not know")
             log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
+
+
+def _may_use_elsewhere(session: Session, statement: Any, plan: ReadPlan) -> bool:
+    """Whether options, relationships or listeners may bring a bind of the same name."""
+    return (
+        plan.has_entities
+        or bool(session.dispatch.do_orm_execute)
+        or not set(map(type, statement._with_options)) <= {Guarded}
+    )
 
 
 def _is_known(session: Session, mapper: Any, ident: Any) -> bool:

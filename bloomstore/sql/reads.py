@@ -41,6 +41,7 @@ class ReadPlan:
     places: tuple[int, ...]  # among the binds of the cache key
     is_list: bool
     columns: SimpleResultMetaData
+    has_entities: bool  # whose relationships may use any bind
 
     def empty(self) -> Result[Any]:
         """What the database would have returned: these columns and no row."""
@@ -92,6 +93,7 @@ def plan_read(
                         tuple(places[bind.key] for bind in found_binds),
                         is_list,
                         columns,
+                        not all(isinstance(each, Column) for each in statement._raw_columns),
                     )
     return None
 
