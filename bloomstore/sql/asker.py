@@ -92,7 +92,7 @@ class Asker:
     def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
         """Remembers the connection of the session's transaction."""
         standing = session.info.get(STANDING)
-        if session.info.get(PLUGIN) is not self:
+        if session.info.get(PLUGIN, self) is not self:
             return  # of several plugins the last one is asked
         if standing is None:
             session.info[STANDING] = standing = Standing(self, connection)
@@ -312,8 +312,9 @@ class Asker:
             return False
         standing: Standing | None = session.info.get(STANDING)
         if standing is None:
-            if not session.autobegin and not session.in_transaction():
-                return False
+            begun = session.get_transaction()
+            if begun._connections if begun else not session.autobegin:
+                return False  # it had begun before anybody listened; or must be begun first
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
             return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))

@@ -179,8 +179,6 @@ class BloomPlugin:
         elif isinstance(target, sessionmaker):
             self._tell(target)
         elif isinstance(target, Session):
-            if target.in_transaction():
-                raise SpecError("the session has begun a transaction: listen to it before")
             target.info[PLUGIN] = self._asker
             self._undo.append(lambda: target.info.pop(PLUGIN, None))
         else:

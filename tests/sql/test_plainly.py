@@ -23,7 +23,6 @@ from sqlalchemy.orm import (
 from sqlalchemy.pool import StaticPool
 
 import bloomstore
-from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 
 Sessions = sessionmaker[GuardedSession]
@@ -225,12 +224,24 @@ def test_a_session_that_decides_by_the_clause(
     other.dispose()
 
 
-def test_a_session_is_listened_to_before_it_begins(plugin: BloomPlugin, engine: sa.Engine) -> None:
-    with GuardedSession(engine) as session:
+@pytest.mark.parametrize("session_class", [GuardedSession, Session])
+@pytest.mark.parametrize("is_factory", [True, False])
+def test_a_transaction_may_have_begun_before_anybody_listens(
+    plugin: BloomPlugin, engine: sa.Engine, session_class: type[Session], is_factory: bool
+) -> None:
+    factory = sessionmaker(engine, class_=session_class)
+    query = select(Node.id).where(Node.id == 600).options(Guarded())
+    with factory() as session:
         session.execute(sa.insert(Node).values(id=600))
-        with pytest.raises(SpecError, match="has begun a transaction"):
-            plugin.listen(session)
+        plugin.listen(factory if is_factory else session)
+        for _ in range(2):
+            assert session.get(Node, 600) is not None
+            assert session.scalars(query).all() == [600]
+            session.expunge_all()
+        session.rollback()
+        session.execute(sa.insert(Node).values(id=600))
         assert session.get(Node, 600) is not None
+        assert session.scalars(query).all() == [600]
 
 
 @pytest.mark.usefixtures("plugin")
