@@ -11,7 +11,6 @@ the end.
 
 from __future__ import annotations
 
-import asyncio
 import collections.abc as abc
 import contextlib
 import os
@@ -130,6 +129,8 @@ def _plan_chain(
 
 def present_owner() -> tuple[int, int, object]:
     """The process, thread and task that run now. Tasks inherit variables, not batches."""
+    import asyncio  # here: a tenth of the time that `import bloomstore` takes
+
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no event loop in this thread

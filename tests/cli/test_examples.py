@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import MetaData, create_engine
 
 import bloomstore
 from bloomstore.cli import COMMANDS
-from bloomstore.sql import migrate
+from bloomstore.sql import BloomPlugin, migrate
 
 
 def _examples() -> list[tuple[str, str]]:
@@ -27,9 +30,7 @@ def _examples() -> list[tuple[str, str]]:
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(bloomstore.__file__).parents[1])}
 MODELS = """
-import bloomstore
-from bloomstore.sql import BloomPlugin, Guard
-from sqlalchemy import create_engine, insert
+from bloomstore.sql import Guard
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 class Base(DeclarativeBase):
@@ -39,19 +40,33 @@ class User(Base):
     __tablename__ = "users"
     id: Mapped[int] = mapped_column(primary_key=True)
     email: Mapped[str] = mapped_column(info={"bloomstore": Guard()})
-
-if __name__ == "__main__":
-    engine = create_engine("sqlite:///app.db")
-    Base.metadata.create_all(engine)
-    with engine.begin() as connection:
-        connection.execute(insert(User).values(id=1, email="alice"))
-    with bloomstore.open("guards/") as store:
-        BloomPlugin(store, Base.metadata)
 """
 
 
+@pytest.fixture(scope="module")
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> MetaData:
+    """What models.py declares."""
+    path = tmp_path_factory.mktemp("models") / "models.py"
+    path.write_text(MODELS)
+    found: MetaData = runpy.run_path(str(path))["Base"].metadata
+    return found
+
+
+@pytest.fixture(scope="module")
+def database(metadata: MetaData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with one row, on the newest revision."""
+    path = tmp_path_factory.mktemp("database") / "app.db"
+    engine = create_engine(f"sqlite:///{path}")
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(metadata.tables["users"].insert().values(id=1, email="alice"))
+    engine.dispose()
+    migrate.upgrade(f"sqlite:///{path}")
+    return path
+
+
 @pytest.fixture
-def folder(tmp_path: Path, new_store: Path) -> Path:
+def folder(tmp_path: Path, new_store: Path, metadata: MetaData, database: Path) -> Path:
     """A folder with what the examples speak of, and `bloomstore` on the path."""
     with bloomstore.open(new_store) as store:
         store.create("seen", bloomstore.Scalable(target_error=0.001)).add("alice")
@@ -64,8 +79,9 @@ def folder(tmp_path: Path, new_store: Path) -> Path:
         (tmp_path / f"{name}.csv").write_text("id,email\n1,alice\n")
     pq.write_table(pa.table({"id": [1], "email": ["alice"]}), tmp_path / "users.parquet")
     (tmp_path / "models.py").write_text(MODELS)
-    subprocess.run([sys.executable, "models.py"], cwd=tmp_path, env=ENVIRONMENT, check=True)
-    migrate.upgrade(f"sqlite:///{tmp_path}/app.db")
+    shutil.copy(database, tmp_path)
+    with bloomstore.open(tmp_path / "guards") as store:
+        BloomPlugin(store, metadata)
     script = tmp_path / "bin" / "bloomstore"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bloomstore "$@"\n')

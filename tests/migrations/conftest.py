@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from sql import servers
 from sql.conftest import kind, running, store, url
 
 from bloomstore.sql import migrate
@@ -85,21 +86,9 @@ class Application:
 def engine(url: sa.URL) -> Iterator[sa.Engine]:
     """An empty database."""
     engine = sa.create_engine(url)
-    _empty(engine)
+    servers.empty(engine)
     yield engine
-    _empty(engine)
     engine.dispose()
-
-
-def _empty(engine: sa.Engine) -> None:
-    found = sa.MetaData()
-    found.reflect(engine)
-    found.drop_all(engine)
-    if engine.dialect.name == "postgresql":
-        with engine.begin() as connection:
-            names = "SELECT oid::regprocedure FROM pg_proc WHERE proname LIKE 'bloomstore%%'"
-            for (name,) in connection.exec_driver_sql(names).all():
-                connection.exec_driver_sql(f"DROP FUNCTION {name} CASCADE")
 
 
 @pytest.fixture

@@ -52,21 +52,12 @@ def url(kind: str, running: Callable[[str], sa.URL], tmp_path: Path) -> sa.URL:
 
 @pytest.fixture
 def engine(url: sa.URL) -> Iterator[sa.Engine]:
-    """Empty tables; whatever a test leaves behind is gone afterwards."""
+    """Empty tables, and nothing else in the database."""
     engine = sa.create_engine(url)
-    _drop_everything(engine)
+    servers.empty(engine)
     Base.metadata.create_all(engine)
     yield engine
     engine.dispose()
-    fresh = sa.create_engine(url)
-    _drop_everything(fresh)
-    fresh.dispose()
-
-
-def _drop_everything(engine: sa.Engine) -> None:
-    found = sa.MetaData()
-    found.reflect(engine)
-    found.drop_all(engine)
 
 
 @pytest.fixture

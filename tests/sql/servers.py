@@ -45,6 +45,25 @@ def postgresql(fsync: str = "off") -> Iterator[sa.URL]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def empty(engine: sa.Engine) -> None:
+    """Drops whatever is in the database: a test before may have left anything."""
+    with engine.begin() as connection:
+        run = connection.exec_driver_sql
+        if engine.dialect.name == "postgresql":
+            run("DROP SCHEMA IF EXISTS public CASCADE")
+            run("CREATE SCHEMA public")
+            run("GRANT USAGE ON SCHEMA public TO PUBLIC")
+        elif engine.dialect.name == "mysql":
+            found = [(name, kind) for name, kind in run("SHOW FULL TABLES")]
+            run("SET FOREIGN_KEY_CHECKS = 0")
+            for what, kind in (("TABLE", "BASE TABLE"), ("VIEW", "VIEW")):
+                if names := [f"`{name}`" for name, each in found if each == kind]:
+                    run(f"DROP {what} {', '.join(names)}")
+            run("SET FOREIGN_KEY_CHECKS = 1")
+        else:
+            assert not sa.inspect(connection).get_table_names()  # each test has a file of its own
+
+
 @contextmanager
 def standby_of(url: sa.URL) -> Iterator[sa.URL]:
     """A standby that replays what this server of `postgresql` writes."""
