@@ -36,6 +36,9 @@ MATRICES = 64
 GROUP = 8  # hashes side by side in table_rows: 8 * 8 bytes are one cache line
 _KEY_BYTES = 8
 _LINE_BYTES = 64
+_STARTS = 256 * np.arange(_KEY_BYTES)  # where the sums of each byte begin in a table
+# So few keys are looked up in one call of numpy: 6 us instead of 17 for 100 of them.
+_FEW = 256
 _SEED = 0x626C6F6F6D483301  # "bloomH3" and a version byte
 _MASK64 = (1 << 64) - 1
 
@@ -102,11 +105,12 @@ def table_rows(group: int) -> Words:
 
 def addresses48(keys: Words, u: int) -> Words:
     """The 48-bit addresses that hash u gives the keys (the first halves of fingerprints)."""
-    found = np.zeros(keys.shape, dtype=np.uint64)
+    values = keys.astype("<u8").view(np.uint8).reshape(-1, _KEY_BYTES)
+    if len(values) <= _FEW:
+        return np.bitwise_xor.reduce(tables(u).take(values + _STARTS), axis=1)
+    found = np.zeros(len(values), dtype=np.uint64)
     for byte, sums in enumerate(tables(u)):
-        # As signed integers, because numpy converts unsigned indices first (half of the time).
-        values = ((keys >> np.uint64(8 * byte)) & np.uint64(255)).view(np.int64)
-        found ^= sums[values]
+        found ^= sums.take(values[:, byte])
     return found
 
 

@@ -38,7 +38,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 5)  # each has many steps
 @given(
     capacity=st.integers(4, 30),
     target_error=st.sampled_from([0.1, 1e-2, 1e-4, 1e-6]),

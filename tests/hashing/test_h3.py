@@ -71,6 +71,13 @@ def test_tables_give_the_same_addresses_as_parities(key: int, u: int) -> None:
     assert h3.address48_of_one(key, u) == expected
 
 
+@pytest.mark.parametrize("count", [0, 2, 256, 257, 1000])
+def test_many_keys_get_the_addresses_of_each(count: int) -> None:
+    keys = np.random.default_rng(count).integers(0, 2**64, (count, 2), dtype=np.uint64)[:, 0]
+    expected = [h3.address48_of_one(key, 7) for key in keys.tolist()]
+    assert h3.addresses48(keys, 7).tolist() == expected
+
+
 @given(key=KEYS, u=HASHES, rows=st.integers(0, h3.ROWS))
 def test_shifting_an_address_equals_hashing_with_fewer_rows(key: int, u: int, rows: int) -> None:
     direct = h3.apply_matrix(h3.matrices()[u][:rows], 64, key)
