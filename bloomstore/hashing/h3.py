@@ -106,8 +106,10 @@ def table_rows(group: int) -> Words:
 def addresses48(keys: Words, u: int) -> Words:
     """The 48-bit addresses that hash u gives the keys (the first halves of fingerprints)."""
     values = keys.astype("<u8").view(np.uint8).reshape(-1, _KEY_BYTES)
+    found: Words
     if len(values) <= _FEW:
-        return np.bitwise_xor.reduce(tables(u).take(values + _STARTS), axis=1)
+        found = np.bitwise_xor.reduce(tables(u).take(values + _STARTS), axis=1)
+        return found
     found = np.zeros(len(values), dtype=np.uint64)
     for byte, sums in enumerate(tables(u)):
         found ^= sums.take(values[:, byte])

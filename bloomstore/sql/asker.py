@@ -10,7 +10,6 @@ after the transaction has sent a statement, because a skipped SELECT opens no sn
 from __future__ import annotations
 
 import collections.abc as abc
-import logging
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
@@ -21,26 +20,23 @@ from sqlalchemy.engine.result import null_result
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
 
+from bloomstore.sql import shadow
 from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.answer import Answer
 from bloomstore.sql.capture import Capture
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.many import may_be_present
-from bloomstore.sql.pending import CHANGED, Pending
+from bloomstore.sql.pending import CHANGED, UNUSABLE, Pending
 from bloomstore.sql.plans import Plans
 from bloomstore.sql.reads import ReadPlan, are_alike, with_values
 from bloomstore.sql.standing import STANDING, Known, Standing, bind_of, shares_connections
-
-log = logging.getLogger("bloomstore.sql")
 
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
 SENT = "bloomstore/sent"
 # Engines by class or table; SQLAlchemy 2.0 has no public name for it.
 _binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
-UNUSABLE = Pending()  # stands for: this session cannot be answered
 
 
 class Guarded(UserDefinedOption):
@@ -76,14 +72,14 @@ class Asker:
         self._pending_of_connection = capture.pending
         # By weak reference to what the pool has lent.
         self.written = capture.pendings.data  # type: ignore[attr-defined]
-        self._plans = Plans(guards.of)
+        self.plans = Plans(guards.of)
         self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
         # By mapped class, those of them whose filter says at once what need not be asked.
         self.gets: dict[Any, ActiveGuard] = {}
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
-        self._plans.forget()
+        self.plans.forget()
         self._entities.clear()
         self.gets.clear()
 
@@ -124,7 +120,7 @@ class Asker:
         if state.bind_arguments.keys() - {"mapper", "clause"}:
             return None  # the caller says where to ask
         if self.policy == "shadow":
-            return self._compare(state)
+            return shadow.compare(self, state)
         found = self.answer(state.session, statement, parameters, state.execution_options)
         if found is None or isinstance(found, Result):
             return found
@@ -136,10 +132,10 @@ class Asker:
         self, session: Session, statement: Any, parameters: Any, options: abc.Mapping[str, Any]
     ) -> Result[Any] | tuple[Any, Any] | None:
         """An empty result, or a statement and parameters with fewer keys, or None: leave it."""
-        plan, value = self._plans.of(statement, parameters)
+        plan, value = self.plans.of(statement, parameters)
         if plan is None or (not plan.is_list and plan.guard.may_be_there(value)):
             return None  # what the filter has is sent, whatever else there is to know
-        pending = self._pending_if_usable(session, statement, plan, options)
+        pending = self.pending_if_usable(session, statement, plan, options)
         if pending is UNUSABLE:
             return None
         if not plan.is_list:
@@ -153,15 +149,27 @@ class Asker:
             return None
         if not kept:
             return self._skipped(plan)
+        return self.with_list(session, statement, plan, parameters, key, kept)
+
+    def with_list(
+        self,
+        session: Session,
+        statement: Any,
+        plan: ReadPlan,
+        parameters: Any,
+        key: str,
+        values: list[Any],
+    ) -> tuple[Any, Any]:
+        """The statement and its parameters with other values in the list whose bind has the key."""
         if parameters and key in parameters and not _may_use_elsewhere(session, statement, plan):
-            return statement, {**parameters, key: kept}
-        return with_values(statement, key, kept), parameters
+            return statement, {**parameters, key: values}
+        return with_values(statement, key, values), parameters
 
     def _skipped(self, plan: ReadPlan) -> Result[Any]:
         plan.guard.metrics.skipped_selects += 1
         return plan.empty()
 
-    def _pending_if_usable(
+    def pending_if_usable(
         self, session: Session, statement: Any, plan: ReadPlan, options: abc.Mapping[str, Any]
     ) -> Pending | None:
         """What the session has written, which is flushed; UNUSABLE if it must be left alone."""
@@ -262,16 +270,6 @@ class Asker:
             )
         )
 
-    def compare_get(
-        self, session: Session, guard: ActiveGuard, mapper: Any, ident: Any, get: Any
-    ) -> Any:
-        """The policy `shadow`: sends the query of a get whatever the guard says."""
-        answer = self._ask_again(session, guard, mapper, ident)
-        found = get()
-        if found is not None and answer is Answer.ABSENT:
-            self._disagrees(guard, mapper, ident, session)
-        return found
-
     def pending_of(self, session: Session, mapper: Any = None) -> Pending | None:
         """What the session's own transaction has written."""
         standing: Standing | None = session.info.get(STANDING)
@@ -291,13 +289,10 @@ class Asker:
             guard.unknown(why)
         return not why
 
-    def _ask_again(self, session: Session, guard: ActiveGuard, mapper: Any, value: Any) -> Answer:
-        """As of now, not as of the first answer of the transaction."""
-        if guard.feed is not None:
-            forget_catch_up(session.connection())
-            if not self._is_caught_up(session, guard, mapper):
-                return Answer.UNKNOWN
-        return guard.ask(value, self.pending_of(session))
+    def catches_up_again(self, session: Session, guard: ActiveGuard, mapper: Any) -> bool:
+        """The same as of now, not as of the first answer of the transaction."""
+        forget_catch_up(session.connection(bind_arguments={"mapper": mapper}))
+        return self._is_caught_up(session, guard, mapper)
 
     def _may_answer(self, session: Session, mapper: Any, statement: Any = None) -> bool:
         """Whether the session would ask a database whose guards these are, at a usual level."""
@@ -357,28 +352,6 @@ class Asker:
             ):
                 return guard, mapper
         return None
-
-    def _compare(self, state: ORMExecuteState) -> Result[Any] | None:
-        """Sends the query all the same; a row for an absent key is a false negative."""
-        statement, options = state.statement, state.execution_options
-        plan, value = self._plans.of(statement, state.parameters)
-        if plan is None or plan.is_list:
-            return None
-        pending = self._pending_if_usable(state.session, statement, plan, options)
-        if pending is UNUSABLE or plan.guard.ask(value, pending) is not Answer.ABSENT:
-            return None
-        frozen = state.invoke_statement().freeze()
-        if frozen.data:
-            mapper = statement._propagate_attrs.get("plugin_subject")
-            self._disagrees(plan.guard, mapper, value, state.session)
-        return frozen()
-
-    def _disagrees(self, guard: ActiveGuard, mapper: Any, value: Any, session: Session) -> None:
-        """A row that was committed in between is no false negative: then the key is known now."""
-        if self._ask_again(session, guard, mapper, value) is Answer.ABSENT:
-            guard.metrics.disagreements += 1
-            guard.fence("shadow: the database has a row whose key the filter does not know")
-            log.critical("guard %s: FALSE NEGATIVE for %r, fenced", guard.name, value)
 
 
 def _may_use_elsewhere(session: Session, statement: Any, plan: ReadPlan) -> bool:

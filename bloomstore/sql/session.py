@@ -10,7 +10,6 @@ of the own transaction. What is asked and when a guard steps aside is in asker.p
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 from sqlalchemy.engine import Result
@@ -95,12 +94,9 @@ class GuardedSession(Session):
         asker: Asker | None = self.info.get(PLUGIN)
         # get_one passes the defaults.
         found_guard = None if asker is None or any(options.values()) else asker.guard_of(entity)
-        if asker is None or found_guard is None:
+        if asker is None or found_guard is None or asker.policy == "shadow":
             return super().get(entity, ident, **options)
         guard, mapper = found_guard
-        if asker.policy == "shadow":
-            get = partial(super().get, entity, ident)
-            return asker.compare_get(self, guard, mapper, ident, get)
         metrics = guard.metrics
         maybe = metrics.maybe
         if asker.may_skip_get(self, entity, guard, mapper, ident):
