@@ -26,11 +26,19 @@ from bloomstore.sql.capture import Capture
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
+from bloomstore.sql.load import Load
 from bloomstore.sql.many import may_be_present
 from bloomstore.sql.pending import CHANGED, UNUSABLE, Pending
 from bloomstore.sql.plans import Plans
 from bloomstore.sql.reads import ReadPlan, are_alike, with_values
-from bloomstore.sql.standing import STANDING, Known, Standing, bind_of, shares_connections
+from bloomstore.sql.standing import (
+    STANDING,
+    Known,
+    QuickGet,
+    Standing,
+    bind_of,
+    shares_connections,
+)
 
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
@@ -75,7 +83,7 @@ class Asker:
         self.plans = Plans(guards.of)
         self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
         # By mapped class, those of them whose filter says at once what need not be asked.
-        self.gets: dict[Any, ActiveGuard] = {}
+        self.gets: dict[Any, QuickGet] = {}
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
@@ -209,13 +217,13 @@ class Asker:
 
     def guard_of(self, entity: Any) -> tuple[ActiveGuard, Any] | None:
         """The guard of the primary key of a mapped class, and its mapper."""
-        try:
-            return self._entities[entity]
-        except KeyError:
+        found = self._entities.get(entity)
+        if entity not in self._entities or (found and found[1]._dispose_called):  # mapped anew
+            self.gets.pop(entity, None)
             found = self._entities[entity] = self._guard_of_entity(entity)
             if found and found[0].feed is None and self.policy != "shadow":
-                self.gets[entity] = found[0]
-            return found
+                self.gets[entity] = QuickGet(found[0], Load())
+        return found
 
     def may_skip_get(
         self, session: Session, entity: Any, guard: ActiveGuard, mapper: Any, ident: Any
@@ -232,8 +240,9 @@ class Asker:
         if standing and self.policy == "explicit" and guard.feed is None:
             if not self._may_answer(session, mapper):
                 return False
-            if not shares_connections(standing.connection.engine):
-                standing.guards[entity] = Known(session, guard, mapper)
+            quick = self.gets.get(entity)
+            if quick is not None and not shares_connections(standing.connection.engine):
+                standing.guards[entity] = Known(session, quick, mapper)
         return (
             guard.is_absent(ident, self.pending_of(session, mapper))
             and BYPASS not in session.info
@@ -261,6 +270,7 @@ class Asker:
             and standing.lent.dbapi_connection is not None
             and standing.listening is self.listening
             and standing.transaction.is_active
+            and not known.mapper._dispose_called
             and CHANGED not in standing.info
             and BYPASS not in session.info
             and (

@@ -14,21 +14,16 @@ from typing import Any
 
 from sqlalchemy.engine import Result
 from sqlalchemy.engine.result import null_result
-from sqlalchemy.orm import Session, loading
+from sqlalchemy.orm import Session
 from sqlalchemy.sql import Insert
 from sqlalchemy.util import EMPTY_DICT as NO_OPTIONS
 
 from bloomstore.errors import BloomStoreError
-from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.asker import PLUGIN, Asker, Guarded, is_guarded
 from bloomstore.sql.metrics import Metrics
-from bloomstore.sql.standing import STANDING, Standing
+from bloomstore.sql.standing import STANDING, QuickGet, Standing
 
 __all__ = ["Guarded", "GuardedSession"]
-
-# SQLAlchemy 2.0 has it without the underscore.
-_names = ("_load_on_pk_identity", "load_on_pk_identity")
-load_by_key: Any = next(getattr(loading, name) for name in _names if hasattr(loading, name))
 
 
 class GuardedSession(Session):
@@ -54,19 +49,19 @@ class GuardedSession(Session):
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The object with this primary key, or None: without a query if it is surely absent."""
-        # What is usual in one go: a key that may be there costs 0.5 us, an absent one 1 us from the
-        # second one of a transaction on, 2.4 the first time.
+        # What is usual in one go: to ask costs 0.5 us, an absent key 1 us from the second one of a
+        # transaction on, 2.4 the first time. get_one passes options, all of them with defaults.
         standing: Standing | None = self.info.get(STANDING)
-        known = standing and standing.guards.get(entity)
-        if known:
-            guard: ActiveGuard | None = known.guard
-        else:
+        known = standing.guards.get(entity) if standing else None
+        quick: QuickGet | None = known
+        if not quick:
             asker: Asker | None = self.info.get(PLUGIN)
-            guard = None if asker is None else asker.gets.get(entity)
-        if guard is None:
+            quick = None if asker is None else asker.gets.get(entity)
+        if quick is None:
             return self._ask_and_get(entity, ident, options)
+        guard = quick.guard
         asked = guard.filter  # before the doubt, see ActiveGuard
-        if options or type(ident) is not guard.own or guard.doubt:
+        if (options and any(options.values())) or type(ident) is not guard.own or guard.doubt:
             return self._ask_and_get(entity, ident, options)
         try:
             may_be_there = ident in asked
@@ -82,7 +77,7 @@ class GuardedSession(Session):
         elif asked.is_quick:  # and so it is sound
             if not metrics.true_positives & 63:
                 return self._get_and_count(metrics, entity, ident)
-            found = self._get_impl(entity, ident, load_by_key)  # as Session.get does
+            found = self._get_impl(entity, ident, quick.load)  # as Session.get does
             if found is None:
                 metrics.false_positives += 1
             else:
@@ -92,7 +87,6 @@ class GuardedSession(Session):
 
     def _ask_and_get(self, entity: Any, ident: Any, options: dict[str, Any]) -> Any:
         asker: Asker | None = self.info.get(PLUGIN)
-        # get_one passes the defaults.
         found_guard = None if asker is None or any(options.values()) else asker.guard_of(entity)
         if asker is None or found_guard is None or asker.policy == "shadow":
             return super().get(entity, ident, **options)

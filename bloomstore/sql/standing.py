@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.load import Load
 
 if TYPE_CHECKING:
     from bloomstore.sql.asker import Asker
@@ -37,13 +38,23 @@ def shares_connections(engine: Engine) -> bool:
     return isinstance(engine.pool, (StaticPool, SingletonThreadPool))
 
 
-class Known:
-    """What get() of one class needs, once it is known that its guard may answer."""
+class QuickGet:
+    """What get() of one class needs for a key that may be there."""
 
-    __slots__ = ("bind", "guard", "identity_class", "is_bound", "mapper")
+    __slots__ = ("guard", "load")
 
-    def __init__(self, session: Session, guard: ActiveGuard, mapper: Any) -> None:
+    def __init__(self, guard: ActiveGuard, load: Load) -> None:
         self.guard = guard
+        self.load = load
+
+
+class Known(QuickGet):
+    """The same for an absent key, once it is known that the guard may answer."""
+
+    __slots__ = ("bind", "identity_class", "is_bound", "mapper")
+
+    def __init__(self, session: Session, quick: QuickGet, mapper: Any) -> None:
+        super().__init__(quick.guard, quick.load)
         self.mapper = mapper
         self.identity_class = mapper._identity_class
         self.bind = bind_of(session, mapper)
