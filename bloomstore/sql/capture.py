@@ -100,8 +100,7 @@ class Capture:
             for pending in list(self.pendings.values()):
                 connection = pending.connection()
                 if connection is not None and connection.dialect is engine.dialect:
-                    self._look_again(pending)
-                    pending.settle()
+                    self._make_durable(pending)
         for wrap in self._wraps.pop(engine):
             wrap.undo()
 
@@ -206,8 +205,7 @@ class Capture:
         """A pool commits what the garbage collector gives back: nobody has ended it."""
         left: Pending | None = record.info.pop(LEFT, None)
         if left is not None and not state.transaction_was_reset:
-            self._look_again(left)
-            left.settle()
+            self._make_durable(left)
 
     def _sees(self, connection: Connection, statement: str, context: Any, sent: Any = None) -> None:
         version = self._guards.refresh()
@@ -298,7 +296,7 @@ class Capture:
         before = found.transaction()
         if before is not transaction:  # the one before was rolled back, or settled
             if before is not None and before.is_active:
-                found.settle()  # some pools lend one connection twice
+                self._make_durable(found)  # some pools lend one connection twice
             found.clear()
             found.transaction = _none if transaction is None else weakref.ref(transaction)
             found.connection = weakref.ref(connection)
@@ -363,8 +361,7 @@ class Capture:
 
     def _settle(self, connection: Connection, pending: Pending) -> None:
         try:
-            self._look_again(pending)
-            pending.settle()
+            self._make_durable(pending)
         except BaseException:
             connection.invalidate()
             raise
@@ -375,8 +372,14 @@ class Capture:
         One that began before the take-off is looked for after it.
         """
         self._flight.take_off(context)
+        self._make_durable(pending)
+
+    def _make_durable(self, pending: Pending) -> None:
+        """Not at the end of a batch of the store, if the application has one open: now."""
         self._look_again(pending)
-        pending.settle()
+        batches = self._guards.store.batches
+        with batches.apart() if batches.open else contextlib.nullcontext():
+            pending.settle()
 
 
 class Wrap:

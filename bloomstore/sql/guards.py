@@ -32,7 +32,7 @@ class Guards:
     """Those that a MetaData declares, and those of Table objects that are met later."""
 
     def __init__(self, store: Store, metadata: MetaData | None) -> None:
-        self._store = store
+        self.store = store
         self._by_table: dict[tuple[str | None, str], list[ActiveGuard]] = {}
         self._seen: set[Table] = set()
         self._default_schema: str | None = None
@@ -61,7 +61,7 @@ class Guards:
             if table not in self._seen:
                 self._seen.add(table)
                 for declared in declared_on(table):
-                    self._activate(ActiveGuard(self._store, declared))
+                    self._activate(ActiveGuard(self.store, declared))
         self._changed()
 
     def refresh(self) -> int:
@@ -72,7 +72,7 @@ class Guards:
         were open then.
         """
         try:
-            generation = self._store.generation
+            generation = self.store.generation
         except BloomStoreError:
             return self._version  # a closed store guards nothing
         if generation != self._generation:
@@ -82,20 +82,20 @@ class Guards:
         return self._version
 
     def _read_notes(self) -> None:
-        notes = self._store.notes
+        notes = self.store.notes
         declared = {guard.name: guard.fresh_note().place for guard in self}
         is_new = False
         for each in [each for each in notes if each.startswith(PREFIX)]:
             name = each.removeprefix(PREFIX)
             with contextlib.suppress(BloomStoreError, KeyError):  # dropped meanwhile, or damaged
-                if name not in self._store:
+                if name not in self.store:
                     continue
                 note, other = Note.unpack(notes[each]), self._undeclared.get(name)
                 if declared.get(name) == note.place or note.feed:  # an outbox has its keys
                     self._undeclared.pop(name, None)
                 elif other is None or other.fresh_note().place != note.place:
                     # Perhaps this program has another guard of the same name.
-                    self._undeclared[name] = Undeclared(self._store, name, note)
+                    self._undeclared[name] = Undeclared(self.store, name, note)
                     is_new = True
         if is_new:
             self._changed()
@@ -186,7 +186,7 @@ class Guards:
         self._seen.add(table)
         known = {guard.name for guard in self}
         fresh = [
-            ActiveGuard(self._store, declared)
+            ActiveGuard(self.store, declared)
             for declared in declared_on(table)
             if declared.name not in known
         ]

@@ -166,3 +166,12 @@ class Batches:
             self._mine.reset(token)
             with self._counting:
                 self.open -= 1
+
+    @contextlib.contextmanager
+    def apart(self) -> abc.Iterator[None]:
+        """Inside, this thread or task has no batch: what it adds is durable at once."""
+        token = self._mine.set(None)
+        try:
+            yield
+        finally:
+            self._mine.reset(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -385,3 +386,20 @@ def test_a_listener_may_change_what_is_sent(plugin, engine, kind, form, change) 
     assert every_row_is_known(plugin, engine) == (2 if form == "one" else 4)
     if change == "comment":
         assert plugin.probe(User.email, "nobody@y") is Answer.ABSENT
+
+
+def test_a_commit_inside_a_batch_of_the_store_does_not_wait_for_its_end(
+    plugin, store, engine, sessions
+) -> None:
+    mine = store.create("mine", bloomstore.Scalable(target_error=0.001))
+    with store.batch():
+        mine.add("something")
+        with sessions.begin() as session:
+            session.add(User(id=1, email="a@x"))
+        with engine.begin() as connection:  # keys that cannot be known: a fence
+            connection.execute(sa.update(User).values(email=sa.func.lower(User.email)))
+        with ThreadPoolExecutor() as elsewhere:
+            assert elsewhere.submit(plugin.probe, User.id, 1).result() is Answer.MAYBE
+            assert elsewhere.submit(plugin.probe, User.email, "b@x").result() == Answer.UNKNOWN
+            assert not elsewhere.submit(mine.__contains__, "something").result()
+    assert "something" in mine
