@@ -62,6 +62,8 @@ class ActiveGuard:
         self._lives: dict[int, Live] = {}  # the last of each engine
         self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
         self.feed = Feed(self) if declared.guard.feed == "outbox" else None
+        # Whether a key takes a commit, as far as is declared.
+        self.is_durable = (declared.guard.durability or store.options.durability) == "commit"
         self.filter = self._open()
 
     # Asking ------------------------------------------------------------------------

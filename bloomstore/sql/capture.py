@@ -39,6 +39,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError
 from bloomstore.sql.collect import is_another, is_replaced
+from bloomstore.sql.early import Early
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
@@ -75,6 +76,7 @@ class Capture:
         self._written: dict[Any, Pending] = self.pendings.data  # type: ignore[attr-defined]
         self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
         self._wraps: dict[Engine, list[Wrap]] = {}
+        self._early = Early(guards.store)
 
     def listen(self, engine: Engine) -> None:
         """From now on every write of this engine is seen."""
@@ -103,6 +105,8 @@ class Capture:
                     self._make_durable(pending)
         for wrap in self._wraps.pop(engine):
             wrap.undo()
+        if not self._wraps:
+            self._early.end()
 
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
@@ -252,7 +256,8 @@ class Capture:
         self, connection: Connection, pending: Pending, plan: WritePlan, context: Any
     ) -> None:
         autocommits = is_autocommit(connection)
-        if pending.context is not context or autocommits:  # not again for each batch of many rows
+        is_new = pending.context is not context or autocommits  # not each batch of many rows
+        if is_new:
             pending.sees(plan, context)
         if connection.dialect.name in ("mysql", "mariadb") and CHANGED in connection.info:
             for guard, _ in plan.written:  # values may be clipped
@@ -261,6 +266,15 @@ class Capture:
             for guard, _ in plan.made:
                 pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending, context)
+        elif is_new:
+            self._begin_early(connection, pending, plan)
+
+    def _begin_early(self, connection: Connection, pending: Pending, plan: WritePlan) -> None:
+        early = self._early
+        if pending.writes > 1:
+            early.pays = False
+        elif early.pays and not plan.made and connection.dialect.name != "sqlite":
+            pending.early = early.begin(pending.keys)
 
     def _distrust(
         self,
@@ -377,6 +391,8 @@ class Capture:
     def _make_durable(self, pending: Pending) -> None:
         """Not at the end of a batch of the store, if the application has one open: now."""
         self._look_again(pending)
+        if pending.writes == 1:
+            self._early.pays = True
         batches = self._guards.store.batches
         with batches.apart() if batches.open else contextlib.nullcontext():
             pending.settle()

@@ -1,8 +1,8 @@
 """What one transaction has written and not yet committed: it belongs to its connection.
 
 It ends with the transaction or with the connection's return to the pool, whichever comes first.
-Keys stay here until the commit, so a rolled back transaction costs nothing, and the transaction's
-own questions look here first.
+Keys stay here until the commit, and the transaction's own questions look here first. A rolled back
+transaction leaves at most the keys of its first statement in the filter (early.py).
 
 Keys that the server makes are not there yet when a statement is sent. The statement waits here,
 one at a time, and its keys are read when the next one is sent, when somebody asks, or at the end.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from bloomstore.errors import FilterNotFound
@@ -33,12 +34,14 @@ class Pending:
         "_context",
         "connection",
         "deleted",
+        "early",
         "keys",
         "looked_at",
         "transaction",
         "unknown",
         "version",
         "waiting",
+        "writes",
     )
 
     def __init__(self) -> None:
@@ -53,6 +56,8 @@ class Pending:
         # The statement that was collected last; kept alive while the server's part is not read.
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
+        self.writes = 0  # statements
+        self.early: Future[None] | None = None  # adds the keys of the first statement
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.unknown or self.waiting or self.looked_at)
@@ -76,6 +81,7 @@ class Pending:
     def sees(self, plan: WritePlan, context: Any) -> None:
         """A statement is about to be sent."""
         self.resolve()
+        self.writes += 1
         self._context = weakref.ref(context)
         if plan.made or plan.deleted_from:
             self.waiting = plan, context
@@ -100,6 +106,8 @@ class Pending:
     def settle(self) -> None:
         """Makes everything durable: called right before the rows become visible to others."""
         self.resolve()
+        if self.early is not None:
+            self.early.exception()  # waits; whatever it has not done is done now
         if self.unknown or self.deleted or len(self.keys) > 1:
             self._settle_all()
         else:
@@ -115,9 +123,10 @@ class Pending:
         known = {
             guard: keys
             for guard, keys in self.keys.items()
-            if guard not in self.unknown and not (guard.doubt and guard.is_fed)
+            if keys and guard not in self.unknown and not (guard.doubt and guard.is_fed)
         }
-        if len(known) > 1 and not any(guard.doubt for guard in known):
+        is_early = self.early is not None  # then the filters know most of them
+        if len(known) > 1 and not is_early and not any(guard.doubt for guard in known):
             with contextlib.suppress(FilterNotFound):  # then each by itself: one was replaced
                 with next(iter(known)).store.batch():
                     for guard, keys in known.items():
@@ -135,6 +144,8 @@ class Pending:
         self.deleted.clear()
         self.looked_at.clear()
         self.waiting = None
+        self.writes = 0
+        self.early = None
 
     def _collect(
         self, written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...], context: Any
