@@ -212,7 +212,8 @@ class ActiveGuard:
     def fence(self, reason: str) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
         log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
-        self._with_filter(lambda found: found.fence(reason, renew=True))
+        with self.store.batches.apart():
+            self._with_filter(lambda found: found.fence(reason, renew=True))
 
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""

@@ -103,7 +103,7 @@ class Asker:
             standing.info.pop(SENT, None)
         elif standing.connection is not connection:
             standing.may_skip = False  # several databases in one transaction
-            standing.guards.clear()
+        standing.guards.clear()  # those of the outer transaction, if this is a nested one
 
     def after_transaction_end(self, session: Session, transaction: Any) -> None:
         """Forgets them with the outermost transaction."""
@@ -189,9 +189,11 @@ class Asker:
         options = {**getattr(session, "execution_options", {}), **options}
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
-        if plan.guard.feed is not None and not self._is_caught_up(session, plan.guard, mapper):
+        if plan.guard.feed is not None and not self._is_caught_up(
+            session, plan.guard, mapper, statement
+        ):
             return UNUSABLE
-        return self.pending_of(session, mapper)
+        return self.pending_of(session, mapper, statement)
 
     def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
         """A bulk INSERT that returns the keys the server makes, where that can be had; or None."""
@@ -228,27 +230,27 @@ class Asker:
     def may_skip_get(
         self, session: Session, entity: Any, guard: ActiveGuard, mapper: Any, ident: Any
     ) -> bool:
-        """Whether session.get can only return None.
-
-        The filter is asked first: a hit then costs no more than that.
-        """
+        """Whether session.get can only return None."""
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
+        if BYPASS in session.info or not self._may_answer(session, mapper):
+            return False
         if guard.feed is not None and not self._is_caught_up(session, guard, mapper):
             return False
         standing: Standing | None = session.info.get(STANDING)
-        if standing and self.policy == "explicit" and guard.feed is None:
-            if not self._may_answer(session, mapper):
-                return False
-            quick = self.gets.get(entity)
-            if quick is not None and not shares_connections(standing.connection.engine):
-                standing.guards[entity] = Known(session, quick, mapper)
+        quick = self.gets.get(entity)
+        if (
+            standing
+            and quick is not None
+            and self.policy == "explicit"
+            and not session.in_nested_transaction()  # it may fail by itself
+            and not shares_connections(standing.connection.engine)
+        ):
+            standing.guards[entity] = Known(session, quick, mapper)
         return (
             guard.is_absent(ident, self.pending_of(session, mapper))
-            and BYPASS not in session.info
             and _is_clean(session)
             and not _is_known(session, mapper, ident)
-            and self._may_answer(session, mapper)
         )
 
     def may_skip_again(self, session: Any, standing: Standing, known: Known, ident: object) -> bool:
@@ -270,6 +272,7 @@ class Asker:
             and standing.lent.dbapi_connection is not None
             and standing.listening is self.listening
             and standing.transaction.is_active
+            and standing.connection._execution_options is standing.options
             and not known.mapper._dispose_called
             and CHANGED not in standing.info
             and BYPASS not in session.info
@@ -280,29 +283,39 @@ class Asker:
             )
         )
 
-    def pending_of(self, session: Session, mapper: Any = None) -> Pending | None:
+    def pending_of(
+        self, session: Session, mapper: Any = None, statement: Any = None
+    ) -> Pending | None:
         """What the session's own transaction has written."""
         standing: Standing | None = session.info.get(STANDING)
         if standing is not None:
             return self._pending_of_connection(standing.connection)
         try:
-            bind: Any = session.get_bind(mapper)
+            bind: Any = bind_of(session, mapper, statement)
         except UnboundExecutionError:
             return None
         return self._pending_of_connection(bind) if isinstance(bind, Connection) else None
 
-    def _is_caught_up(self, session: Session, guard: ActiveGuard, mapper: Any) -> bool:
+    def _is_caught_up(
+        self, session: Session, guard: ActiveGuard, mapper: Any, statement: Any = None
+    ) -> bool:
         """Whether a guard with an outbox has read it in the session's transaction, which begins."""
-        if guard.feed is None or BYPASS in session.info or not self._may_answer(session, mapper):
+        if guard.feed is None or BYPASS in session.info:
             return False
-        if why := guard.feed.catch_up(session.connection(bind_arguments={"mapper": mapper})):
+        if not self._may_answer(session, mapper, statement):
+            return False
+        arguments = {"mapper": mapper, "clause": statement}
+        if why := guard.feed.catch_up(session.connection(bind_arguments=arguments)):
             guard.unknown(why)
         return not why
 
-    def catches_up_again(self, session: Session, guard: ActiveGuard, mapper: Any) -> bool:
+    def catches_up_again(
+        self, session: Session, guard: ActiveGuard, mapper: Any, statement: Any
+    ) -> bool:
         """The same as of now, not as of the first answer of the transaction."""
-        forget_catch_up(session.connection(bind_arguments={"mapper": mapper}))
-        return self._is_caught_up(session, guard, mapper)
+        arguments = {"mapper": mapper, "clause": statement}
+        forget_catch_up(session.connection(bind_arguments=arguments))
+        return self._is_caught_up(session, guard, mapper, statement)
 
     def _may_answer(self, session: Session, mapper: Any, statement: Any = None) -> bool:
         """Whether the session would ask a database whose guards these are, at a usual level."""
@@ -323,8 +336,9 @@ class Asker:
             if isinstance(bind, Connection) and CHANGED in bind.info:
                 return False
             return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
-        if standing.may_skip is None:
-            standing.may_skip = self._is_usable(standing.connection)
+        options = standing.connection.get_execution_options()
+        if standing.options is not options and standing.may_skip is not False:
+            standing.options, standing.may_skip = options, self._is_usable(standing.connection)
         if not standing.may_skip or CHANGED in standing.info or not standing.holds():
             return False
         if standing.asker is not self:

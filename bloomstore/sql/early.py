@@ -19,6 +19,21 @@ from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 
 
+class Begun:
+    """What the thread was given once."""
+
+    __slots__ = ("_future", "_process")
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future = future
+        self._process = os.getpid()
+
+    def wait(self) -> None:
+        """Until it has ended, well or not; it never does in a forked child."""
+        if self._process == os.getpid():
+            self._future.exception()
+
+
 class Early:
     """The thread of one plugin."""
 
@@ -26,10 +41,10 @@ class Early:
         self._store = store
         self.pays = True
         self._thread: ThreadPoolExecutor | None = None
-        self._process = 0
         self._running: Future[None] | None = None
+        self._process = os.getpid()
 
-    def begin(self, wanted: dict[ActiveGuard, set[Key]]) -> Future[None] | None:
+    def begin(self, wanted: dict[ActiveGuard, set[Key]]) -> Begun | None:
         """Adds keys in the background; None where the durable step does it as well."""
         added = [
             (guard.filter, list(keys))
@@ -38,24 +53,26 @@ class Early:
         ]
         if not added:
             return None
-        if self._process != os.getpid():  # a forked child has no threads
-            self.end()
-        if self._running is not None and not self._running.done():
-            return None  # threads that wait for the writer lock are served together
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "bloomstore-early")
+        if self._process != os.getpid():  # a forked child has none of the threads
+            self._thread = self._running = None
             self._process = os.getpid()
+        running = self._running
+        if running is not None and not running.done():
+            return None  # threads that wait for the writer lock are served together
+        thread = self._thread
+        if thread is None:
+            thread = self._thread = ThreadPoolExecutor(1, "bloomstore-early")
         try:
-            self._running = self._thread.submit(_add, self._store, added)
-        except RuntimeError:  # the interpreter is ending, or there are no more threads
+            running = self._running = thread.submit(_add, self._store, added)
+        except RuntimeError:  # the interpreter is ending, or the plugin listens no more
             return None
-        return self._running
+        return Begun(running)
 
     def end(self) -> None:
         """The thread ends with what it has begun."""
         thread, self._thread, self._running = self._thread, None, None
-        if thread is not None:
-            thread.shutdown(wait=self._process == os.getpid())
+        if thread is not None and self._process == os.getpid():
+            thread.shutdown()
 
 
 def _add(store: Store, added: list[tuple[Filter, list[Key]]]) -> None:

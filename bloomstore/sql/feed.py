@@ -213,7 +213,8 @@ class Feed:
         except Unclear as why:
             return self._fence(f"a key in its outbox has no form: {why}")
         try:
-            guard.filter.add_many(found)
+            with guard.store.batches.apart():  # what is read here is not read again
+                guard.filter.add_many(found)
         except BloomStoreError as error:
             guard.reopen()
             return str(error)
@@ -260,8 +261,9 @@ class Feed:
             position, self._unnoted = self._position, 0
         base = self.base()
         if base is not None and position[0] == base.build and position[1] > self._noted(base):
-            with contextlib.suppress(StoreReadOnly):
-                self._guard.store.notes[self._name("position")] = json.dumps(position).encode()
+            store = self._guard.store
+            with contextlib.suppress(StoreReadOnly), store.batches.apart():
+                store.notes[self._name("position")] = json.dumps(position).encode()
 
     def _noted(self, base: Base) -> int:
         noted = self._guard.store.notes.get(self._name("position"))

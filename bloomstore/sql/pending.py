@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from bloomstore.errors import FilterNotFound
@@ -21,6 +20,7 @@ from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.collect import keys_of
+from bloomstore.sql.early import Begun
 from bloomstore.sql.writes import Source, WritePlan
 
 ALTERED = "perhaps altered by text or driver SQL"
@@ -57,7 +57,7 @@ class Pending:
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
         self.writes = 0  # statements
-        self.early: Future[None] | None = None  # adds the keys of the first statement
+        self.early: Begun | None = None  # adds the keys of the first statement
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.unknown or self.waiting or self.looked_at)
@@ -107,12 +107,12 @@ class Pending:
         """Makes everything durable: called right before the rows become visible to others."""
         self.resolve()
         if self.early is not None:
-            self.early.exception()  # waits; whatever it has not done is done now
+            self.early.wait()  # whatever it has not done is done now
         if self.unknown or self.deleted or len(self.keys) > 1:
             self._settle_all()
         else:
             for guard, keys in self.keys.items():  # mostly one
-                if not (guard.doubt and guard.is_fed):
+                if keys and not (guard.doubt and guard.is_fed):
                     guard.add(keys)
         self.clear()
 

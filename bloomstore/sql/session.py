@@ -61,7 +61,7 @@ class GuardedSession(Session):
             return self._ask_and_get(entity, ident, options)
         guard = quick.guard
         asked = guard.filter  # before the doubt, see ActiveGuard
-        if (options and any(options.values())) or type(ident) is not guard.own or guard.doubt:
+        if (options and not _are_defaults(options)) or type(ident) is not guard.own or guard.doubt:
             return self._ask_and_get(entity, ident, options)
         try:
             may_be_there = ident in asked
@@ -87,7 +87,7 @@ class GuardedSession(Session):
 
     def _ask_and_get(self, entity: Any, ident: Any, options: dict[str, Any]) -> Any:
         asker: Asker | None = self.info.get(PLUGIN)
-        found_guard = None if asker is None or any(options.values()) else asker.guard_of(entity)
+        found_guard = asker.guard_of(entity) if asker and _are_defaults(options) else None
         if asker is None or found_guard is None or asker.policy == "shadow":
             return super().get(entity, ident, **options)
         guard, mapper = found_guard
@@ -212,3 +212,8 @@ class GuardedSession(Session):
         if options:
             given = {**given, **options}
         return asker.answer(self, statement, params, given) or (statement, params)
+
+
+def _are_defaults(options: dict[str, Any]) -> bool:
+    """Whether these options of a get ask for nothing; with_for_update={} is a lock."""
+    return all(value is None or value is False or value is NO_OPTIONS for value in options.values())

@@ -80,10 +80,12 @@ def _compare_list(
 def _may_answer_again(asker: Asker, state: ORMExecuteState, guard: ActiveGuard) -> bool:
     """Whether the guard may be asked as of now, not as of the first answer of the transaction."""
     mapper = state.statement._propagate_attrs.get("plugin_subject")
-    return guard.feed is None or asker.catches_up_again(state.session, guard, mapper)
+    return guard.feed is None or asker.catches_up_again(
+        state.session, guard, mapper, state.statement
+    )
 
 
 def _raise_alarm(guard: ActiveGuard, value: Any) -> None:
     guard.metrics.disagreements += 1
+    log.critical("guard %s: FALSE NEGATIVE for %.200r", guard.name, value)
     guard.fence("shadow: the database has a row whose key the filter does not know")
-    log.critical("guard %s: FALSE NEGATIVE for %.200r, fenced", guard.name, value)

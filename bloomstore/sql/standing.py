@@ -21,11 +21,9 @@ STANDING = "bloomstore/standing"  # in session.info
 
 def bind_of(session: Any, mapper: Any, statement: Any = None) -> Any:
     """The engine or connection that the session would ask. Raises UnboundExecutionError."""
-    if not _has_own_ways(session):
+    if statement is None and not _has_own_ways(session):
         return session.get_bind(mapper)
-    clause: Any = statement
-    if clause is None:
-        clause = Select(mapper)
+    clause: Any = Select(mapper) if statement is None else statement
     return session.get_bind(mapper, clause=clause)
 
 
@@ -66,8 +64,8 @@ class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
     __slots__ = (
-        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "reference",
-        "transaction",
+        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "options",
+        "reference", "transaction",
     )  # fmt: skip
 
     def __init__(self, asker: Asker, connection: Connection) -> None:
@@ -81,6 +79,7 @@ class Standing:
         # As far as its engine and its isolation level go; None until somebody asks: most
         # transactions that only write never do.
         self.may_skip: bool | None = None
+        self.options: Any = None  # of the connection, when that was found out
         self.guards: dict[Any, Known] = {}  # by mapped class
 
     def holds(self) -> bool:

@@ -323,6 +323,16 @@ def test_shadow_looks_for_the_absent_keys_of_a_list(shadow, engine, sessions, se
     assert shadow.probe(User.email, "anything") == Answer.UNKNOWN
 
 
+def test_shadow_raises_the_alarm_inside_a_batch_too(
+    shadow, store, engine, sessions, caplog
+) -> None:
+    write_unseen(shadow, engine, sessions, id=5, email="5@x")
+    with store.batch(), sessions() as session:
+        assert session.get(User, 5).email == "5@x"
+    assert "FALSE NEGATIVE for 5" in caplog.text
+    assert shadow.probe(User.id, 6) == Answer.UNKNOWN
+
+
 def test_shadow_knows_a_row_that_came_in_between(shadow, engine, sessions, caplog) -> None:
     values = ["5@x", "6@x"]
     commits = iter([True])

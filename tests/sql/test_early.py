@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import Any
 
@@ -25,7 +26,7 @@ def begun(plugin: Any, session: Session) -> Pending:
     pending = plugin._capture.pending(session.connection())
     assert isinstance(pending, Pending)
     if pending.early is not None:
-        pending.early.result()
+        pending.early.wait()
     return pending
 
 
@@ -134,6 +135,28 @@ def test_a_forked_child_has_a_thread_of_its_own(plugin, engine, sessions) -> Non
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert every_row_is_known(plugin, engine) == 2
+
+
+@servers_only
+def test_a_child_does_not_wait_for_what_its_parent_has_begun(
+    plugin, engine, sessions, monkeypatch
+) -> None:
+    may_end = threading.Event()
+    monkeypatch.setattr(early, "_add", lambda *given: may_end.wait(60))
+    with sessions() as session:
+        insert(session, 1)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            try:
+                plugin.unlisten()
+                os._exit(0)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        may_end.set()
+        session.commit()
+    assert every_row_is_known(plugin, engine) == 1
 
 
 @servers_only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -97,6 +98,23 @@ def test_a_row_of_another_writer_is_known_in_the_next_transaction(world, asking,
     assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
     write(world, "UPDATE parcels SET code = 'b'", "UPDATE parcels SET note = 'x'")
     assert asked(asking, plugin, Parcel.code, "b") is Answer.MAYBE
+
+
+@only_postgresql
+def test_keys_of_an_outbox_do_not_wait_for_the_end_of_a_batch(
+    world, asking, plugin, store, monkeypatch
+) -> None:
+    monkeypatch.setattr(feed_module, "NOTED", 1)
+    write(world, insert(1, "a"))
+    with pytest.raises(RuntimeError, match="of the application"), store.batch():
+        for _ in range(3):  # until what was read is on the server's disk
+            assert asked(asking, plugin, Parcel.code, "a") is Answer.MAYBE
+            write(world, "CHECKPOINT")
+        with ThreadPoolExecutor() as others:
+            task = others.submit(asked, asking, plugin, Parcel.code, "a")
+            assert task.result() is Answer.MAYBE
+        raise RuntimeError("of the application")
+    assert asked(asking, plugin, Parcel.code, "a") is Answer.MAYBE
 
 
 @only_postgresql

@@ -108,9 +108,9 @@ def test_the_same_is_found_by_the_same_statement(
             with factory() as session:
                 facts = facts_of(session.get(entity, number))
             found.append((facts, [each for each in sent.statements if "WHERE" in each]))
-        guarded, unguarded = found
+        unguarded, guarded = found
         assert guarded[0] == unguarded[0]
-        assert guarded[1] == unguarded[1] or (guarded[0] is None and not guarded[1])
+        assert guarded[1] == unguarded[1] or (entity is Deep and guarded == (None, []))
 
 
 def test_listeners_options_and_classes_of_ones_own_are_heard(
@@ -141,6 +141,9 @@ def test_listeners_options_and_classes_of_ones_own_are_heard(
         ]
 
 
+@pytest.mark.skipif(
+    not hasattr(Session(), "execution_options"), reason="SQLAlchemy 2.0 has no such options"
+)
 def test_options_of_a_session_hold_for_its_gets_alone(
     plugin: BloomPlugin, engine: sa.Engine
 ) -> None:
@@ -151,12 +154,9 @@ def test_options_of_a_session_hold_for_its_gets_alone(
         marks.append(given[-2].execution_options.get("mark"))
 
     factories = [sessionmaker(engine, class_=GuardedSession, **options) for options in OPTIONS]
-    try:
-        plugin.listen(*factories)
-        with factories[1]() as session:
-            assert [session.get(Root, number).id for number in (4, 6, 8)] == [4, 6, 8]
-    except TypeError:
-        pytest.skip("SQLAlchemy 2.0 has no options of a session")
+    plugin.listen(*factories)
+    with factories[1]() as session:
+        assert [session.get(Root, number).id for number in (4, 6, 8)] == [4, 6, 8]
     for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
         for place in order:
             with factories[place]() as session:

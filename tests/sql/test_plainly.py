@@ -258,6 +258,51 @@ def test_a_transaction_that_has_failed_answers_nothing(sessions: Sessions) -> No
                 session.scalars(select(Node).where(Node.id == 71).options(Guarded())).all()
 
 
+@pytest.mark.usefixtures("plugin")
+def test_a_savepoint_that_has_failed_answers_nothing(sessions: Sessions) -> None:
+    with sessions() as session:
+        session.connection()  # begins
+        for key in (69, 70):
+            assert session.get(Node, key) is None
+        session.begin_nested()
+        assert session.get(Node, 70) is None
+        session.add(Node(id=1))
+        with pytest.raises(sa.exc.IntegrityError):
+            session.flush()
+        session.expunge_all()
+        for _ in range(2):
+            with pytest.raises(PendingRollbackError):
+                session.get(Node, 71)
+        session.rollback()
+        assert session.get(Node, 71) is None
+
+
+def test_binds_of_any_table_in_a_statement_count(
+    plugin: BloomPlugin, engine: sa.Engine, sessions: Sessions, tmp_path: Path
+) -> None:
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(other)
+    with other.begin() as connection:
+        connection.execute(sa.insert(Node).values(id=700))
+        connection.execute(sa.insert(Mark).values(id=1, node_id=700, tag=1))
+    nodes: Any = Node.__table__
+    joined = select(Node.id).join(Mark, Mark.node_id == Node.id).where(Node.id == 700)
+    for binds, statement in (
+        ({nodes: other}, select(nodes.c.id).where(nodes.c.id == 700)),
+        ({Mark.__table__: other}, joined),
+        ({Mark: other}, joined),
+        ({Mark.__table__: other}, joined.where(Node.id.in_([700, 701]))),
+    ):
+        with Session(engine, binds=binds) as session:
+            expected = session.scalars(statement).all()
+        factory = sessionmaker(engine, class_=GuardedSession, binds=binds)
+        plugin.listen(factory)
+        with factory() as session:
+            for _ in range(2):
+                assert session.scalars(statement.options(Guarded())).all() == expected
+    other.dispose()
+
+
 def test_a_session_that_must_be_begun_says_so(plugin: BloomPlugin, engine: sa.Engine) -> None:
     factory = sessionmaker(engine, class_=GuardedSession, autobegin=False)
     plugin.listen(factory)
@@ -291,9 +336,34 @@ def test_a_session_with_a_translated_schema_is_left_alone(
     plugin.listen(factory)
     with factory() as session:
         assert session.get(Node, 500) is not None
+    query = select(Node.id).where(Node.id == 500).options(Guarded())
     with factory() as session:
-        query = select(Node.id).where(Node.id == 500).options(Guarded())
         assert session.scalars(query).all() == [500]
+    with sessions() as session:
+        session.connection()  # begins
+        assert [session.get(Node, 500), session.get(Node, 501)] == [None, None]
+        session.connection().execution_options(schema_translate_map={None: "other"})
+        assert session.get(Node, 500) is not None
+        assert session.scalars(query).all() == [500]
+
+
+def test_a_lock_may_be_asked_for_by_an_empty_dict(
+    plugin: BloomPlugin, engine: sa.Engine, sessions: Sessions
+) -> None:
+    sent: list[str] = []
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def hear(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        sent.append(statement)
+
+    with sessions() as session:
+        for _ in range(3):
+            session.expunge_all()
+            session.get(Node, 1, with_for_update={})
+    with Session(engine) as plain:
+        plain.get(Node, 1, with_for_update={})
+    asked = [statement for statement in sent if "WHERE" in statement]
+    assert asked == asked[-1:] * 4
 
 
 def test_sessions_that_share_one_connection_see_each_other(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_a_pool_of_one_connection_loses_nothing(store) -> None:
         with engine.connect() as second:
             second.execute(sa.insert(Team).values(id=3))
             connection.commit()
-    every_row_is_known(plugin, engine)
+    assert every_row_is_known(plugin, engine) == 6
     plugin.unlisten()
     engine.dispose()
 
@@ -545,4 +545,4 @@ def test_rows_before_the_one_that_failed_count(plugin, engine, kind) -> None:
         with pytest.raises(sa.exc.IntegrityError):
             connection.execute(sa.insert(User), rows)
         connection.commit()
-    every_row_is_known(plugin, engine)
+    assert every_row_is_known(plugin, engine) == (4 if kind == "sqlite" else 0)
