@@ -313,9 +313,18 @@ class ActiveGuard:
             if are_sent == [None]:  # as they are; values of its own type need no check either
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()
-        if doubt and self.note().form and self.filter.state.is_sound:
-            with contextlib.suppress(StoreReadOnly):
+        if doubt and self.note().form:
+            self._tell(doubt)
+
+    def _tell(self, doubt: str) -> None:
+        """Fences a sound filter for the others; if that fails, whoever asks next tries again."""
+        try:
+            if self.filter.state.is_sound:
                 self.fence(doubt)
+        except StoreReadOnly:
+            pass
+        except BloomStoreError as error:
+            log.warning("guard %s could not be fenced (%s): %s", self.name, doubt, error)
 
     def forget_database(self) -> None:
         """Nobody listens any more: what is written now is not seen."""
@@ -384,9 +393,8 @@ class ActiveGuard:
             doubt = INVALID
         elif (self.feed is None) is bool(note.feed):  # keys came, or will come, in another way
             return NOT_BUILT if self.feed else "it was built with an outbox: build it again"
-        if doubt and self.filter.state.is_sound:
-            with contextlib.suppress(StoreReadOnly):
-                self.fence(doubt)
+        if doubt:
+            self._tell(doubt)
         return doubt
 
     @property

@@ -37,7 +37,7 @@ from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import BloomStoreError, StoreFailed
 from bloomstore.sql.collect import is_another, is_replaced
 from bloomstore.sql.early import Early
 from bloomstore.sql.feed import forget_catch_up
@@ -209,6 +209,8 @@ class Capture:
         """A pool commits what the garbage collector gives back: nobody has ended it."""
         left: Pending | None = record.info.pop(LEFT, None)
         if left is not None and not state.transaction_was_reset:
+            if self._guards.store.core.lock.is_mine:  # the collector came in the middle of an add
+                raise StoreFailed("a transaction that nobody ended is not committed now")
             self._make_durable(left)
 
     def _sees(self, connection: Connection, statement: str, context: Any, sent: Any = None) -> None:

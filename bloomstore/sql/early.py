@@ -12,6 +12,7 @@ transaction to write: two would be two commits. What the last transaction did de
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from bloomstore import Filter, Store
@@ -29,8 +30,11 @@ class Begun:
         self._process = os.getpid()
 
     def wait(self) -> None:
-        """Until it has ended, well or not; it never does in a forked child."""
-        if self._process == os.getpid():
+        """Until it has ended, well or not: it never does in a forked child.
+
+        Nor while the thread itself waits, where the garbage collector ends a transaction.
+        """
+        if self._process == os.getpid() and not hasattr(_here, "is_early"):
             self._future.exception()
 
 
@@ -75,7 +79,11 @@ class Early:
             thread.shutdown()
 
 
+_here = threading.local()
+
+
 def _add(store: Store, added: list[tuple[Filter, list[Key]]]) -> None:
+    _here.is_early = True
     if len(added) == 1 and len(added[0][1]) == 1:
         ((asked, (key,)),) = added
         asked.add(key)

@@ -156,6 +156,7 @@ class Guards:
         if self._default_schema is not None and self._default_schema not in self._path:
             self._path.add(self._default_schema)
             self._changed()
+        met = 0
         try:
             before = [guard.note().token for guard in guards]
             found = read_live(raw, dialect, [guard.declared for guard in guards])
@@ -165,8 +166,11 @@ class Guards:
                 self._changed()
             for guard, live, token in zip(guards, found, before, strict=True):
                 guard.meet(live, token)
+                met += 1
         except BloomStoreError as error:  # a closed store must not break the application
             log.warning("guards could not be compared with their database: %s", error)
+            for guard in guards[met:]:
+                guard.forget_database()  # it may have changed
 
     def _activate(self, guard: ActiveGuard) -> None:
         if any(guard.name == known.name for known in self):
@@ -183,15 +187,18 @@ class Guards:
         They see their database on its next connection, or when they are built: this may be in the
         middle of a transaction, and a pool of one connection has no other.
         """
-        self._seen.add(table)
-        known = {guard.name for guard in self}
-        fresh = [
-            ActiveGuard(self.store, declared)
-            for declared in declared_on(table)
-            if declared.name not in known
-        ]
-        for guard in fresh:
-            self._activate(guard)
+        with self._refreshing, self.store.batches.apart():
+            if table in self._seen:  # another thread was faster
+                return
+            known = {guard.name for guard in self}
+            fresh = [
+                ActiveGuard(self.store, declared)
+                for declared in declared_on(table)
+                if declared.name not in known
+            ]
+            for guard in fresh:
+                self._activate(guard)
+            self._seen.add(table)
         if fresh:
             self._changed()
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlalchemy import Column, Join, Select, Table
 from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
+from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql import operators, visitors
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import (
@@ -66,8 +67,9 @@ def plan_read(
         if found is not None:
             column, bind, is_list = found
             (listed if is_list else equal).setdefault(column, bind)
+    descriptions = statement.column_descriptions
     columns = SimpleResultMetaData(
-        [description["name"] for description in statement.column_descriptions]
+        [each["name"] for each in descriptions], [_named_by(each["expr"]) for each in descriptions]
     )
     places = {bind.key: place for place, bind in enumerate(binds)}
     for kind, is_list in ((equal, False), (listed, True)):
@@ -117,6 +119,13 @@ def _count(statement: Any, bind: BindParameter[Any]) -> int:
         isinstance(element, BindParameter) and element.key == bind.key
         for element in visitors.iterate(statement)
     )
+
+
+def _named_by(expression: Any) -> tuple[Any, ...]:
+    """What else than its name finds a column in a result."""
+    if isinstance(expression, QueryableAttribute):
+        return expression, expression.expression
+    return (expression,)
 
 
 def with_values(statement: Any, key: str, values: list[Any]) -> Any:

@@ -254,11 +254,12 @@ class Filter(OneKey):
     def _use(self, core: Core, view: FilterView) -> None:
         """Makes the view the one that is asked, on the fast path too if its "no" is certain."""
         with self._store.views:
-            if view.state != self._view.state and not view.state.is_sound:
-                log.warning("filter %r answers maybe to everything: %s", self.name, view.state)
+            is_news = view.state != self._view.state and not view.state.is_sound
             self._core = core
             self._view = view
             self._resume()
+        if is_news:  # outside: whoever hears of it may wait for other threads
+            log.warning("filter %r answers maybe to everything: %s", self.name, view.state)
 
     def _point(self, core: Core, view: FilterView) -> None:
         """Gives single lookups and adds their vectors. Holds the views lock."""

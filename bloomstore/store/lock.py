@@ -180,6 +180,11 @@ class WriterLock:
         return True
 
     @property
+    def is_mine(self) -> bool:
+        """Whether this thread holds it, or is about to."""
+        return self._threads._is_owned()  # type: ignore[attr-defined, no-any-return]
+
+    @property
     def is_outermost(self) -> bool:
         """Whether the holder is in no hold but one."""
         return self._depth == 1

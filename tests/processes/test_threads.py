@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections.abc as abc
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -265,3 +266,25 @@ def test_any_number_of_seconds_is_a_good_patience(path: Path, seconds: float) ->
     with bloomstore.open(path, lock_seconds=seconds) as store:
         assert store.create("users", SPEC).add(1)
     assert_sound(path)
+
+
+def test_who_is_told_of_a_fence_may_wait_for_another_thread(store: bloomstore.Store) -> None:
+    store.create("seen", SPEC)
+    seen, same = store["seen"], store["seen"]
+    answers = []
+
+    class Asks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            asking = threading.Thread(target=lambda: answers.append("b" in same), daemon=True)
+            asking.start()
+            asking.join(10)
+
+    handler = Asks()
+    logging.getLogger("bloomstore").addHandler(handler)
+    try:
+        seen.fence("for a test")
+        assert "a" in seen
+    finally:
+        logging.getLogger("bloomstore").removeHandler(handler)
+    assert answers
+    assert all(answers)

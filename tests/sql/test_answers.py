@@ -261,6 +261,26 @@ def test_auto_answers_without_being_asked(store, engine, sessions, sent, kind) -
     plugin.unlisten()
 
 
+def test_a_skipped_result_has_the_columns_of_a_sent_one(filled, sessions) -> None:
+    users: Any = User.__table__
+    for query, names in (
+        (select(User.id, User.email), (User.email, users.c.email, "email", 1, User)),
+        (select(users.c.id, users.c.email), (users.c.email, User.email)),
+        (select(User), (User, "User", 0)),
+        (select(User, User.email.label("x")), ("x", User, User.email)),
+    ):
+        for name in names:
+            found = []
+            for options in ([], [Guarded()]):
+                with sessions() as session:
+                    result = session.execute(query.where(User.id == 99).options(*options))
+                    try:
+                        found.append(result.columns(name).scalars().all())
+                    except (KeyError, sa.exc.NoSuchColumnError) as error:
+                        found.append(type(error))
+            assert found[0] == found[1]
+
+
 @pytest.fixture
 def shadow(store, engine, sessions):
     """A plugin that only watches."""

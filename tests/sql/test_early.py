@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -157,6 +158,19 @@ def test_a_child_does_not_wait_for_what_its_parent_has_begun(
         may_end.set()
         session.commit()
     assert every_row_is_known(plugin, engine) == 1
+
+
+def test_the_thread_does_not_wait_for_itself(store) -> None:
+    """The garbage collector may end a transaction in any thread."""
+
+    def task() -> None:
+        early._add(store, [])
+        early.Begun(Future()).wait()
+
+    thread = threading.Thread(target=task, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
 
 
 @servers_only

@@ -16,8 +16,9 @@ from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import sessionmaker
 
 import bloomstore
-from bloomstore.errors import SpecError
+from bloomstore.errors import SpecError, StoreFailed, StoreLocked
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded
+from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.levels import is_autocommit
 
 from .conftest import every_row_is_known
@@ -403,3 +404,81 @@ def test_a_commit_inside_a_batch_of_the_store_does_not_wait_for_its_end(
             assert elsewhere.submit(plugin.probe, User.email, "b@x").result() == Answer.UNKNOWN
             assert not elsewhere.submit(mine.__contains__, "something").result()
     assert "something" in mine
+
+
+@only_postgresql
+def test_a_guard_that_cannot_be_fenced_does_not_hide_the_others(store, engine, monkeypatch) -> None:
+    table = sa.Table(
+        "twins",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        *(sa.Column(name, sa.Text, info={"bloomstore": Guard()}) for name in ("x", "y")),
+    )
+    plugin = built(store, engine, table.metadata)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, x="a", y="a"))
+    raw = engine.raw_connection()  # nobody sees it
+    raw.cursor().execute("ALTER TABLE twins ALTER x TYPE char(5), ALTER y TYPE char(5)")
+    raw.commit()
+    raw.close()
+    engine.dispose()
+
+    def locked(*given: Any, **named: Any) -> None:
+        raise StoreLocked("another process has it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bloomstore.Filter, "fence", locked)
+        with engine.connect() as connection:
+            assert connection.scalar(select(table.c.id).where(table.c.y == "a  ")) == 1
+        for column in (table.c.x, table.c.y):
+            assert plugin.probe(column, "a  ") == Answer.UNKNOWN
+    for column in (table.c.x, table.c.y):  # now the others are told, too
+        assert plugin.probe(column, "a  ") == Answer.UNKNOWN
+        assert not store[f"twins.{column.name}"].state.is_sound
+    plugin.unlisten()
+
+
+@only_postgresql
+def test_a_note_that_cannot_be_read_makes_every_guard_doubt(plugin, engine, monkeypatch) -> None:
+    def damaged(guard: Any) -> None:
+        raise StoreFailed("damaged")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ActiveGuard, "note", damaged)
+        engine.dispose()
+        engine.connect().close()
+    assert plugin.probe(User.id, 77) == Answer.UNKNOWN
+    engine.dispose()
+    engine.connect().close()
+    assert plugin.probe(User.id, 77) is Answer.ABSENT
+
+
+def test_a_guard_that_is_found_inside_a_batch_is_kept(store, engine) -> None:
+    table = table_of(sa.Integer)
+    table.metadata.create_all(engine)
+    plugin = BloomPlugin(store)
+    plugin.listen(engine)
+    with store.batch(), engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, c=1))
+    plugin.build(engine)
+    assert plugin.probe(table.c.c, 1) is Answer.MAYBE
+    assert plugin.probe(table.c.c, 2) is Answer.ABSENT
+    plugin.unlisten()
+
+
+def test_what_the_collector_gives_back_in_the_middle_of_an_add_is_not_committed(
+    store, engine
+) -> None:
+    other = sa.create_engine(engine.url, pool_reset_on_return="commit")
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(other)
+    plugin.build(other)
+    connection = other.connect()
+    connection.execute(sa.insert(User).values(id=1, email="left@y"))
+    with store.core.hold():
+        del connection
+        gc.collect()
+    with engine.connect() as connection:
+        assert connection.scalar(select(sa.func.count()).select_from(User)) == 0
+    plugin.unlisten()
+    other.dispose()
