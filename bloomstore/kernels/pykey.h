@@ -124,9 +124,7 @@ static BLOOM_INLINE void bloom_prefetch_object(PyObject *keys, Py_ssize_t at, Py
 }
 
 /* Integers that are taken out of their objects, and then hashed together. */
-#ifndef BLOOM_INTEGERS
 #define BLOOM_INTEGERS BLOOM_TEXTS
-#endif
 
 /* The values of keys[at .. at + n - 1] up to the first that is no int, or a large one. */
 static BLOOM_INLINE Py_ssize_t bloom_integers_of_list(

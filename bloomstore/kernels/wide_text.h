@@ -91,8 +91,8 @@ BLOOM_AVX512 static BLOOM_INLINE void bloom_print_eight_texts(
     bloom_finish_eight(_mm512_xor_si512(h1, bytes), _mm512_xor_si512(h2, bytes), out);
 }
 
-/* The fingerprints of the first n texts of the columns, all eights rounded up: `out` has room for
- * those, and places that hold no text, or an earlier one, do no harm. */
+/* The fingerprints of the first n texts of the columns. The last eight may have places without a
+ * text, or with an earlier one: what comes of those is not copied. */
 BLOOM_AVX512 static void bloom_print_texts(
     const bloom_texts *texts, size_t n, uint32_t seed, uint64_t *out
 ) {

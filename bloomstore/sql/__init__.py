@@ -12,8 +12,9 @@ plugin.probe(User.id, 42)
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.build import BuildError, Built
 from bloomstore.sql.guard import Guard
+from bloomstore.sql.option import Guarded
 from bloomstore.sql.plugin import BloomPlugin
-from bloomstore.sql.session import Guarded, GuardedSession
+from bloomstore.sql.session import GuardedSession
 from bloomstore.sql.url import plugin_of
 
 __all__ = [

@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 NOT_BUILT = "not built yet"
 DELETES_NOTED = 1000  # rows: a note is a durable commit
+WRITTEN = "this transaction has written keys that are not known"
 NOT_SEEN = "its database has not been seen yet"
 
 
@@ -94,7 +95,7 @@ class ActiveGuard:
     def _ask_key(self, believed: Filter, key: Key, pending: Pending | None = None) -> Answer:
         if pending is not None:
             if self in pending.unknown:
-                return self.unknown("this transaction has written keys that are not known")
+                return self.unknown(WRITTEN)
             if key in pending.keys.get(self, ()):
                 self.metrics.maybe += 1
                 return Answer.MAYBE
@@ -110,7 +111,7 @@ class ActiveGuard:
             self.reopen()
             return self.unknown(str(error))
 
-    def may_be_there(self, value: object) -> bool:
+    def may_be_present(self, value: object) -> bool:
         """Whether the filter has the value, where that says everything; a hit costs no more."""
         asked = self.filter  # before the doubt, see believed
         if type(value) is not self.own or self.doubt or self.feed is not None:
@@ -213,7 +214,7 @@ class ActiveGuard:
         """Makes every process answer UNKNOWN until a build has read the rows."""
         log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
         with self.store.batches.apart():
-            self._with_filter(lambda found: found.fence(reason, renew=True))
+            self.with_filter(lambda found: found.fence(reason, renew=True))
 
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""
@@ -229,11 +230,12 @@ class ActiveGuard:
         except FilterNotFound:
             self.reopen()
             if self._has_its_form():
-                self._with_filter(lambda found: found.add_many(list(keys)))
+                self.with_filter(lambda found: found.add_many(list(keys)))
             else:
                 self.fence("written while its filter was replaced")
 
-    def _with_filter(self, act: Callable[[Filter], T]) -> T:
+    def with_filter(self, act: Callable[[Filter], T]) -> T:
+        """Acts on the filter; if it was replaced, on the one that has its name now."""
         try:
             return act(self.filter)
         except FilterNotFound:
@@ -258,22 +260,6 @@ class ActiveGuard:
 
         if count:  # a build in another process may write the note at the same time
             self.store.notes.change(PREFIX + self.name, add)
-
-    def stats(self) -> dict[str, Any]:
-        """What it answered in this process, and what is known of its filter."""
-        metrics = self.metrics
-        note = self.note()
-        keys = self._with_filter(lambda found: found.stats()).keys
-        deleted = note.deleted + metrics.deleted
-        return {
-            "state": self.why_unknown() or "valid",
-            **metrics.summary(),
-            "target_error": self.filter.spec.target_error,
-            "rows_when_built": note.rows,
-            "deleted_since": deleted,
-            "keys": keys,
-            "stale": deleted / keys if keys else 0.0,  # the part of the keys that is only ballast
-        }
 
     # Trust -------------------------------------------------------------------------
 
@@ -358,7 +344,7 @@ class ActiveGuard:
         """Why the guard answers UNKNOWN now; "" if it does not."""
         if self.doubt and self._still_doubts():
             return self.doubt
-        state = self._with_filter(lambda found: found.state)
+        state = self.with_filter(lambda found: found.state)
         return "" if state.is_sound else str(state)
 
     def write_note(self, note: Note) -> None:

@@ -1,10 +1,16 @@
 """Answers for sessions: what may be skipped, what may be pruned, what must be sent.
 
 In: a session and a statement. Out: an empty result, a statement with fewer keys, or nothing, which
-means: send it as it is. A guard steps aside when the session has the isolation level SERIALIZABLE
-or READ UNCOMMITTED, when a schema is translated, when parameters of the statement are replaced, or
-when the plugin is bypassed. Under REPEATABLE READ and on SQLite the policy `auto` answers only
-after the transaction has sent a statement, because a skipped SELECT opens no snapshot.
+means: send it as it is. A guard steps aside
+  1. where the session would say something itself: it has failed, or must be begun first;
+  2. where somebody else's open transaction may be this one, too (one connection for all);
+  3. in a transaction that began before anybody listened, that has several databases, or whose
+     connection has changed settings or another plugin;
+  4. at the levels SERIALIZABLE and READ UNCOMMITTED, and with a translated schema;
+  5. with parameters that replace more than the values of binds, and lists that are used up;
+  6. when the plugin is bypassed.
+Under REPEATABLE READ and on SQLite the policy `auto` answers only after the transaction has sent a
+statement, because a skipped SELECT opens no snapshot.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from sqlalchemy import inspect
 from sqlalchemy.engine import Connection, Result
 from sqlalchemy.engine.result import null_result
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.orm import ORMExecuteState, Session, UserDefinedOption
+from sqlalchemy.orm import ORMExecuteState, Session
 
 from bloomstore.sql import shadow
 from bloomstore.sql.active import ActiveGuard
@@ -28,6 +34,7 @@ from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.load import Load
 from bloomstore.sql.many import may_be_present
+from bloomstore.sql.option import Guarded, is_guarded
 from bloomstore.sql.pending import CHANGED, UNUSABLE, Pending
 from bloomstore.sql.plans import Plans
 from bloomstore.sql.reads import ReadPlan, are_alike, with_values
@@ -47,21 +54,6 @@ SENT = "bloomstore/sent"
 _binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
 
 
-class Guarded(UserDefinedOption):
-    """select(...).options(Guarded()): no SQL is sent when a guard knows that no row can come."""
-
-    propagate_to_loaders = False
-
-
-def is_guarded(statement: Any) -> bool:
-    """Whether the statement has the option."""
-    try:
-        options = statement._with_options
-    except AttributeError:
-        return False
-    return Guarded in map(type, options)
-
-
 class Asker:
     """What a plugin does for its sessions."""
 
@@ -79,7 +71,7 @@ class Asker:
         self.listening: object | None = None
         self._pending_of_connection = capture.pending
         # By weak reference to what the pool has lent.
-        self.written = capture.pendings.data  # type: ignore[attr-defined]
+        self._written = capture.written
         self.plans = Plans(guards.of)
         self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
         # By mapped class, those of them whose filter says at once what need not be asked.
@@ -141,7 +133,7 @@ class Asker:
     ) -> Result[Any] | tuple[Any, Any] | None:
         """An empty result, or a statement and parameters with fewer keys, or None: leave it."""
         plan, value = self.plans.of(statement, parameters)
-        if plan is None or (not plan.is_list and plan.guard.may_be_there(value)):
+        if plan is None or (not plan.is_list and plan.guard.may_be_present(value)):
             return None  # what the filter has is sent, whatever else there is to know
         pending = self.pending_if_usable(session, statement, plan, options)
         if pending is UNUSABLE:
@@ -258,7 +250,7 @@ class Asker:
 
         Attributes instead of methods of the session: a third of a microsecond instead of a whole.
         """
-        if standing.reference in self.written:
+        if standing.reference in self._written:
             pending = self._pending_of_connection(standing.connection)
             guard = known.guard
             if pending and (guard in pending.unknown or ident in pending.keys.get(guard, ())):
@@ -351,11 +343,11 @@ class Asker:
 
     def _is_shared(self, session: Session, bind: Any) -> bool:
         """Whether an open transaction of somebody else, who has written, may be this one, too."""
-        if not self.written or not shares_connections(bind.engine):
+        if not self._written or not shares_connections(bind.engine):
             return False
         standing: Standing | None = session.info.get(STANDING)
         mine = None if standing is None else standing.reference
-        return any(bool(self.written.get(each)) for each in list(self.written) if each != mine)
+        return any(bool(self._written.get(each)) for each in list(self._written) if each != mine)
 
     def _is_usable(self, bind: Any) -> bool:
         """Whether answers hold for this engine or connection: it is one whose writes are seen."""

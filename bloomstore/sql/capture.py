@@ -46,6 +46,7 @@ from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import is_autocommit
 from bloomstore.sql.pending import ALTERED, CHANGED, Pending
 from bloomstore.sql.text import Text
+from bloomstore.sql.wrap import Wrap
 from bloomstore.sql.writes import NOTHING, READS, WritePlan, plan_writes
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
@@ -71,9 +72,9 @@ class Capture:
         self._reads: set[Any] = set()
         self._texts: dict[str, Text] = {}
         # By what the pool has lent: it is gone when the connection returns.
-        self.pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
+        self._pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
         # The same by weak reference: what a WeakKeyDictionary does in Python is done faster so.
-        self._written: dict[Any, Pending] = self.pendings.data  # type: ignore[attr-defined]
+        self.written: dict[Any, Pending] = self._pendings.data  # type: ignore[attr-defined]
         self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
         self._wraps: dict[Engine, list[Wrap]] = {}
         self._early = Early(guards.store)
@@ -99,7 +100,7 @@ class Capture:
         if event.contains(engine, "reset", self._given_back):
             event.remove(engine, "reset", self._given_back)
         with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
-            for pending in list(self.pendings.values()):
+            for pending in list(self._pendings.values()):
                 connection = pending.connection()
                 if connection is not None and connection.dialect is engine.dialect:
                     self._make_durable(pending)
@@ -110,9 +111,9 @@ class Capture:
 
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
-        if not self._written or connection.closed or connection.invalidated:
+        if not self.written or connection.closed or connection.invalidated:
             return None
-        found = self._written.get(weakref.ref(connection.connection))
+        found = self.written.get(weakref.ref(connection.connection))
         if found is None or found.transaction() is not connection.get_transaction():
             return None
         found.resolve()
@@ -168,11 +169,11 @@ class Capture:
     def _commits(self, lent: Any) -> None:
         """The durable step, right before the database's own commit."""
         raw = lent.dbapi_connection
-        for reference in list(self._written):  # a copy: other threads come and go
+        for reference in list(self.written):  # a copy: other threads come and go
             other = reference()
             # Some pools lend one connection to several.
             if other is not None and other.dbapi_connection is raw:
-                pending = self._written.get(reference)
+                pending = self.written.get(reference)
                 if pending is not None:
                     self._settle_transaction(pending)
 
@@ -196,7 +197,7 @@ class Capture:
             return send()
         except BaseException as error:
             if not connection.closed and not connection.invalidated:
-                pending = self._written.get(weakref.ref(connection.connection))
+                pending = self.written.get(weakref.ref(connection.connection))
                 if pending is not None and pending.waits_for(context):
                     # Of many rows some may be there; and who interrupts does not know either.
                     is_refused = isinstance(error, connection.dialect.loaded_dbapi.Error)
@@ -303,9 +304,9 @@ class Capture:
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
         lent = connection.connection
-        found = self._written.get(weakref.ref(lent))
+        found = self.written.get(weakref.ref(lent))
         if found is None:
-            found = self.pendings[lent] = Pending()
+            found = self._pendings[lent] = Pending()
             if connection.engine.pool._reset_on_return is ResetStyle.reset_commit:
                 connection.info[LEFT] = found
         transaction = connection.get_transaction()
@@ -398,30 +399,6 @@ class Capture:
         batches = self._guards.store.batches
         with batches.apart() if batches.open else contextlib.nullcontext():
             pending.settle()
-
-
-class Wrap:
-    """A method of a dialect inside a function of ours. Wraps of several plugins may be nested."""
-
-    def __init__(
-        self,
-        dialect: Any,
-        name: str,
-        around: Callable[[Wrap, Callable[..., Any]], Callable[..., Any]],
-    ) -> None:
-        self._dialect, self._name = dialect, name
-        self.is_active = True
-        self._inner = getattr(dialect, name)
-        self._wrapped = around(self, self._inner)
-        setattr(dialect, name, self._wrapped)
-
-    def undo(self) -> None:
-        """Puts the method back; if another wrap lies around it, this one does nothing from now."""
-        self.is_active = False
-        if vars(self._dialect).get(self._name) is self._wrapped:
-            delattr(self._dialect, self._name)
-            if getattr(self._dialect, self._name) != self._inner:  # it was wrapped before
-                setattr(self._dialect, self._name, self._inner)
 
 
 def _none() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from bloomstore import BloomStoreError
 from bloomstore.kernels import are_all
 from bloomstore.keys import Key
-from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.active import WRITTEN, ActiveGuard
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.pending import Pending
 
@@ -23,7 +23,7 @@ def may_be_present(
     with contextlib.suppress(BloomStoreError):
         believed = guard.believed()
     if believed is None or (pending and guard in pending.unknown):
-        guard.metrics.count_unknown(guard.doubt or "pending", len(values))
+        guard.metrics.count_unknown(guard.doubt or WRITTEN, len(values))
         return values
     own = guard.own
     is_own = own is not None and are_all(values, own)

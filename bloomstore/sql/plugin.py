@@ -25,7 +25,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
@@ -46,6 +45,8 @@ from bloomstore.sql.guards import Guards
 from bloomstore.sql.incarnation import ensure_incarnation
 from bloomstore.sql.many import may_be_present, those_left_out
 from bloomstore.sql.session import GuardedSession
+from bloomstore.sql.standing import shares_connections
+from bloomstore.sql.stats import stats_of
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -275,7 +276,7 @@ class BloomPlugin:
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """By guard: what it answered in this process, and how stale and how full its filter is."""
-        return {guard.name: guard.stats() for guard in self._guards}
+        return {guard.name: stats_of(guard) for guard in self._guards}
 
     # Building ----------------------------------------------------------------------
 
@@ -346,10 +347,8 @@ class BloomPlugin:
         _expect(engine, Engine, "an engine; `build_async` is for async ones")
         if engine not in self._engines:
             raise SpecError("listen to the engine before you build: its writers must be seen")
-        if id(engine.dialect) in self._capture.changed and not isinstance(
-            engine.pool,
-            (StaticPool, SingletonThreadPool),  # theirs may be all that there is
-        ):
+        # A connection that is shared may be all that there is of a database.
+        if id(engine.dialect) in self._capture.changed and not shares_connections(engine):
             engine.dispose()  # connections whose settings were changed do not come back
             self._capture.changed.discard(id(engine.dialect))
         ensure_incarnation(engine)

@@ -19,11 +19,10 @@ from sqlalchemy.sql import Insert
 from sqlalchemy.util import EMPTY_DICT as NO_OPTIONS
 
 from bloomstore.errors import BloomStoreError
-from bloomstore.sql.asker import PLUGIN, Asker, Guarded, is_guarded
+from bloomstore.sql.asker import PLUGIN, Asker
 from bloomstore.sql.metrics import Metrics
+from bloomstore.sql.option import is_guarded
 from bloomstore.sql.standing import STANDING, QuickGet, Standing
-
-__all__ = ["Guarded", "GuardedSession"]
 
 
 class GuardedSession(Session):

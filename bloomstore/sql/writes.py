@@ -70,11 +70,6 @@ class WritePlan:
         object.__setattr__(self, "sent", tuple(each for each, made in pairs if not made))
         object.__setattr__(self, "made", tuple(each for each, made in pairs if made))
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no guard is concerned."""
-        return not self.written and not self.deleted_from
-
 
 NOTHING = WritePlan()  # writes, but to no guarded table
 READS = WritePlan()  # never writes
