@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import collections.abc as abc
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import inspect
@@ -44,14 +43,13 @@ from bloomstore.sql.standing import (
     QuickGet,
     Standing,
     bind_of,
+    binds_of,
     shares_connections,
 )
 
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"
 SENT = "bloomstore/sent"
-# Engines by class or table; SQLAlchemy 2.0 has no public name for it.
-_binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
 
 
 class Asker:
@@ -250,27 +248,27 @@ class Asker:
 
         Attributes instead of methods of the session: a third of a microsecond instead of a whole.
         """
-        if standing.reference in self._written:
+        if self._written and standing.reference in self._written:
             pending = self._pending_of_connection(standing.connection)
             guard = known.guard
             if pending and (guard in pending.unknown or ident in pending.keys.get(guard, ())):
                 return False
         identities = session.identity_map
+        loaded = identities._dict
         return (
             not session._new
             and not session._deleted
             and not identities._modified
-            and (known.identity_class, (ident,), None) not in identities._dict
+            and not (loaded and (known.identity_class, (ident,), None) in loaded)
             and standing.lent.dbapi_connection is not None
             and standing.listening is self.listening
             and standing.transaction.is_active
             and standing.connection._execution_options is standing.options
             and not known.mapper._dispose_called
             and CHANGED not in standing.info
-            and BYPASS not in session.info
             and (
                 session.bind is known.bind
-                if known.is_bound and not _binds_of(session)
+                if known.is_bound and not binds_of(session)
                 else bind_of(session, known.mapper) is known.bind
             )
         )

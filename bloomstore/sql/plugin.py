@@ -45,7 +45,7 @@ from bloomstore.sql.guards import Guards
 from bloomstore.sql.incarnation import ensure_incarnation
 from bloomstore.sql.many import may_be_present, those_left_out
 from bloomstore.sql.session import GuardedSession
-from bloomstore.sql.standing import shares_connections
+from bloomstore.sql.standing import STANDING, shares_connections
 from bloomstore.sql.stats import stats_of
 
 log = logging.getLogger("bloomstore.sql")
@@ -268,6 +268,8 @@ class BloomPlugin:
         _expect(session, Session, "a session")
         before = session.info.get(BYPASS)
         session.info[BYPASS] = True
+        if (standing := session.info.get(STANDING)) is not None:
+            standing.guards.clear()
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Select
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from bloomstore.sql.asker import Asker
 
 STANDING = "bloomstore/standing"  # in session.info
+
+
+# Engines by class or table; SQLAlchemy 2.0 has no public name for it.
+binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
 
 
 def bind_of(session: Any, mapper: Any, statement: Any = None) -> Any:
@@ -56,7 +61,7 @@ class Known(QuickGet):
         self.mapper = mapper
         self.identity_class = mapper._identity_class
         self.bind = bind_of(session, mapper)
-        # Then get_bind() returns session.bind, and need not be called.
+        # Then get_bind() returns session.bind, and need not be called while there is no other.
         self.is_bound = not _has_own_ways(session) and session.bind is self.bind
 
 
