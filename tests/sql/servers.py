@@ -119,6 +119,7 @@ def mariadb() -> Iterator[sa.URL]:
             f"--datadir={folder}/data",
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
+            f"--tmpdir={folder}",  # see below
             *user,
         ],
         check=True,
