@@ -21,7 +21,7 @@ from bloomstore.rebuild.verify import PROBES, verify
 HELP = "ask a filter for every key of its source, and for absent ones"
 EXAMPLES = """\
   bloomstore verify filters/ seen --from some.txt
-  bloomstore verify filters/ seen --from some.csv --column email --probes 1M --json
+  bloomstore verify filters/ seen --from some.csv --column email --probes 100k --json
 """
 
 

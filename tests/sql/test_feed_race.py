@@ -25,7 +25,7 @@ from bloomstore.sql import feed as feed_module
 from . import fed
 from .fed import Parcel
 
-SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "2"))
+SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "1"))
 WRITERS = 4
 ENOUGH = 20  # rows to ask for, however slow the machine is
 pytestmark = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)

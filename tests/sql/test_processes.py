@@ -25,7 +25,7 @@ from bloomstore.sql import Answer, BloomPlugin
 from .conftest import every_row_is_known
 from .models import Base, User
 
-SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "2"))
+SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "1"))
 
 
 @contextmanager
