@@ -15,13 +15,14 @@
 /* Seven lanes that hold 1, then zeros: from place 7 - n on, n ones and no more than seven. */
 static const uint32_t bloom_ones[15] = {1, 1, 1, 1, 1, 1, 1};
 
-/* Whether the bits of `count` hashes, at most seven, are set that this word gives. Lane j takes the
- * two bytes in which nine bits from bit 9 * j on begin, then that word of the line which has its bit.
- * Only five instructions wait for the line, where bit after bit it is seven times five: they would
- * keep the processor from going on to the next key while a line is on its way. */
-BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has_some(
-    const uint8_t *line, uint64_t word, unsigned count
-) {
+/* What up to seven hashes ask of a line: lane j wants one bit, of the word `place` of that half of the
+ * line which the highest bit of `is_high` names. */
+typedef struct {
+    __m256i wanted, place, is_high;
+} bloom_asked;
+
+/* Lane j takes the two bytes in which nine bits from bit 9 * j on begin. */
+BLOOM_AVX2 static BLOOM_INLINE bloom_asked bloom_wide_ask(uint64_t word, unsigned count) {
     const __m256i bytes = _mm256_setr_epi8(
         0, 1, -1, -1, 1, 2, -1, -1, 2, 3, -1, -1, 3, 4, -1, -1,
         4, 5, -1, -1, 5, 6, -1, -1, 6, 7, -1, -1, -1, -1, -1, -1);
@@ -29,25 +30,49 @@ BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has_some(
     __m256i bit = _mm256_srlv_epi32(
         _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)word), bytes),
         _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    __m256i place = _mm256_srli_epi32(bit, 5), is_high = _mm256_slli_epi32(bit, 23);
-    __m256i wanted = _mm256_sllv_epi32(ones, _mm256_and_si256(bit, _mm256_set1_epi32(31)));
-    __m256i low = _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)line), place);
-    __m256i high =
-        _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)(line + 32)), place);
-    __m256 found = _mm256_blendv_ps(
-        _mm256_castsi256_ps(low), _mm256_castsi256_ps(high), _mm256_castsi256_ps(is_high));
-    return _mm256_testc_si256(_mm256_castps_si256(found), wanted);
+    bloom_asked asked = {
+        _mm256_sllv_epi32(ones, _mm256_and_si256(bit, _mm256_set1_epi32(31))),
+        _mm256_srli_epi32(bit, 5),
+        _mm256_slli_epi32(bit, 23),
+    };
+    return asked;
+}
+
+/* Whether the line has every wanted bit. Only five instructions wait for the line, where bit after bit
+ * it is seven times five. */
+BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_finds(const uint8_t *line, const bloom_asked *asked) {
+    __m256i low = _mm256_loadu_si256((const __m256i *)line);
+    __m256i high = _mm256_loadu_si256((const __m256i *)(line + 32));
+    __m256 words = _mm256_blendv_ps(
+        _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, asked->place)),
+        _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, asked->place)),
+        _mm256_castsi256_ps(asked->is_high));
+    return _mm256_testc_si256(_mm256_castps_si256(words), asked->wanted);
+}
+
+/* Whether the bits of `count` hashes, at most seven, are set that this word gives. */
+BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has_some(
+    const uint8_t *line, uint64_t word, unsigned count
+) {
+    bloom_asked asked = bloom_wide_ask(word, count);
+    return bloom_wide_finds(line, &asked);
 }
 
 enum { BLOOM_WIDE_HASHES = 14 };
 
-/* The same as bloom_block_has, for up to BLOOM_WIDE_HASHES. */
+/* The same as bloom_block_has, for up to BLOOM_WIDE_HASHES. The line is asked for before all that can
+ * be done without it, and looked at afterwards: a prefetch keeps nobody waiting, a load keeps the
+ * processor from whatever is more than some 300 instructions away, and in a loop of Python the next
+ * lookup is. Hits of a str of 25 characters in a cold vector of nine hashes took 128 ns, now 91. */
 BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has(
     const uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
 ) {
-    if (hashes <= 7) return bloom_wide_has_some(line, h2, hashes);
-    return bloom_wide_has_some(line, h2, 7)
-        && bloom_wide_has_some(line, bloom_block_word(h1, h2, 1), hashes - 7);
+    bloom_asked first, rest;
+    BLOOM_PREFETCH(line);
+    first = bloom_wide_ask(h2, hashes < 7 ? hashes : 7);
+    if (hashes <= 7) return bloom_wide_finds(line, &first);
+    rest = bloom_wide_ask(bloom_block_word(h1, h2, 1), hashes - 7);
+    return bloom_wide_finds(line, &first) & bloom_wide_finds(line, &rest);
 }
 
 /* The same as bloom_block_set. A shift by 64 or more gives zero, and so does one by less than
