@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_measure import Row
-from bench_peers import present_peers
+from bench_peers import Maker, present_peers
 from bench_profile import print_profile, profile
 from bench_report import draw, print_table, write_json
 from bench_rows import Setting, grown_rows, peer_rows, say
@@ -59,7 +59,7 @@ def main() -> int:
         say(f"!!! the {kernels.BACKEND} kernels run, not the compiled ones")
     threads.THREADS = 1  # but in the rows about threads
     if arguments.stages or arguments.profile:
-        found = look_closer(arguments)
+        found = look_closer(arguments, peers)
         if arguments.json is not None:
             write_json(arguments.json, [], vars(arguments), found)
         return 0
@@ -101,8 +101,8 @@ def collect(setting: Setting, arguments: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def look_closer(arguments: argparse.Namespace) -> Any:
-    """The tables that compare nobody with us."""
+def look_closer(arguments: argparse.Namespace, peers: dict[str, Maker]) -> Any:
+    """The tables behind the rows."""
     if arguments.stages:
         found = both_twins(arguments.keys[0], arguments.rounds)
         print_stages(found)
@@ -110,7 +110,7 @@ def look_closer(arguments: argparse.Namespace) -> Any:
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-") as scratch:
         folder = Path(scratch)
         with bloomstore.open(folder / "store") as store:
-            steps = profile(store, folder, arguments.keys[0], arguments.rounds)
+            steps = profile(store, folder, peers, arguments.keys[0], arguments.rounds)
     print_profile(steps)
     return steps
 

@@ -3,9 +3,8 @@
     bulk add     fingerprints of the keys, insert of the fingerprints, and what is left: the store
     bulk miss    fingerprints, find; "fused" is one loop that does both
     single       the empty loop, an empty set (what `in` costs), and the lookup
-    single str   hits and misses of str of several lengths: with more than seven hashes (0.1 %) the
-                 hits of long ones are slower, because two lookups in a row no longer fit into the
-                 instructions that a processor works on at a time
+    single hit   of everybody, with the bits in the caches (near) and in memory (far): the wait for
+                 a line is the same for all filters that need one
     reopen       the store, the filter, the checksums of its blocks, the first answer
 
 Steps take turns with the whole of which they are parts; CPU time, best of all rounds. A goal that
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import Prepare, once, take_turns
-from bench_peers import loop_in
+from bench_measure import OURS, Prepare, once, take_turns
+from bench_peers import Maker, loop_in, make_ours
 from bench_rows import SINGLE_KEYS, Keys
 
 import bloomstore
@@ -35,7 +34,9 @@ from bloomstore.store.writer import TURN_KEYS
 Step = tuple[str, str, float]
 
 
-def profile(store: bloomstore.Store, folder: Path, keys: int, rounds: int) -> list[Step]:
+def profile(
+    store: bloomstore.Store, folder: Path, peers: dict[str, Maker], keys: int, rounds: int
+) -> list[Step]:
     """What is timed, its step, and nanoseconds per key (or per opening)."""
     found: list[Step] = []
     for kind in ("int", "str"):
@@ -46,7 +47,7 @@ def profile(store: bloomstore.Store, folder: Path, keys: int, rounds: int) -> li
         for name, (present, absent) in forms.items():
             found += bulk_steps(store, name, given, present, absent, rounds)
         found += single_steps(store, kind, given, rounds)
-    found += length_steps(store, keys, rounds)
+        found += hit_steps(store, folder, peers, given, rounds)
     return found + reopen_steps(folder, rounds)
 
 
@@ -123,30 +124,39 @@ def single_steps(store: bloomstore.Store, kind: str, given: Keys, rounds: int) -
     return steps
 
 
-def length_steps(store: bloomstore.Store, keys: int, rounds: int) -> list[Step]:
-    """Before each loop other memory is read: lines come from far away, as among other work."""
+def hit_steps(
+    store: bloomstore.Store, folder: Path, peers: dict[str, Maker], given: Keys, rounds: int
+) -> list[Step]:
+    """The same hits where the bits are in the caches, and where they must come from memory.
+
+    Near: a thousand keys, asked for ten times. Far: other memory is read before.
+    """
     steps: list[Step] = []
     other = np.ones(1 << 23)
+    makers = {OURS: make_ours(store), **peers}
+    asked = {"near": given.present[:1000] * 10, "far": given.present[:10_000]}
     for error in (0.01, 0.001):
-        for length in (8, 16, 24, 32, 40):
-            name = f"single str of {length}, {error:g}"
-            seen = store.create(name, Fixed(capacity=keys, target_error=error))
-            seen.add_many(_texts(length, 0, keys))
-            best = {"hit": 1e9, "miss": 1e9}
-            for _ in range(4 * rounds):
-                for step, first in (("hit", 0), ("miss", keys)):
-                    asked = _texts(length, first, SINGLE_KEYS // 10)
-                    other.sum()
+        entries = {
+            who: make(len(given.present), error, given.kind, folder) for who, make in makers.items()
+        }
+        for entry in entries.values():
+            entry.add_many(given.present)
+        best = {f"{who}, {place}": 1e9 for who in entries for place in asked}
+        for _ in range(4 * rounds):
+            for who, entry in entries.items():
+                for place, present in asked.items():
+                    keys = given.fresh(present)
+                    if place == "far":
+                        other.sum()
                     begin = time.process_time()
-                    loop_in(seen)(asked)
-                    best[step] = min(best[step], time.process_time() - begin)
-            steps += [(name, step, taken / len(asked) * 1e9) for step, taken in best.items()]
-            store.drop(name)
+                    entry.each_in(keys)
+                    taken = (time.process_time() - begin) / len(keys) * 1e9
+                    best[f"{who}, {place}"] = min(best[f"{who}, {place}"], taken)
+        name = f"single hit, {given.kind} {error:g}"
+        steps += [(name, step, taken) for step, taken in best.items()]
+        for entry in entries.values():
+            entry.drop()
     return steps
-
-
-def _texts(length: int, first: int, count: int) -> list[str]:
-    return [f"{number:0{length}d}" for number in range(first, first + count)]
 
 
 def reopen_steps(folder: Path, rounds: int, keys: int = 10_000_000) -> list[Step]:
