@@ -8,35 +8,13 @@ No flag depends on this machine's processor: a wheel must run on others.
 from __future__ import annotations
 
 import os
+from glob import glob
 
 from setuptools import Extension, find_packages, setup
 
 REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
-HEADERS = [
-    f"bloomstore/kernels/{name}"
-    for name in (
-        "kernels.h",
-        "shares.h",
-        "lines.h",
-        "find.h",
-        "prints.h",
-        "threads.h",
-        "vector.h",
-        "compiler.h",
-        "wide.h",
-        "wide_line.h",
-        "wide_murmur.h",
-        "one_key.h",
-        "murmur.h",
-        "pykey.h",
-        "checksum.h",
-        "checksum.pxi",
-        "find_keys.pxi",
-        "fingerprints.pxi",
-        "one_key.pxi",
-    )
-]
+HEADERS = sorted(glob("bloomstore/kernels/*.h") + glob("bloomstore/kernels/*.pxi"))
 
 
 def extensions() -> list[Extension]:
