@@ -39,12 +39,17 @@ def plan_rebuild(
     capacity: int | None = None,
     target_error: float | None = None,
 ) -> Plan:
-    """The plan for these keys; without a capacity the source is counted, else the filter's bits."""
+    """The plan for these keys; without a capacity the source is counted, else the filter's bits.
+
+    A fixed filter gets no smaller, unless a capacity is given.
+    """
     rows = source.count()
     if spec is None:
         keys = capacity
         if keys is None:
             keys = max(1, ceil(HEADROOM * (_keys_of(filter_) if rows is None else rows)))
+            if isinstance(filter_.spec, Fixed):  # its capacity is a promise: beyond it, no adds
+                keys = max(keys, filter_.spec.capacity)
         spec = sized(filter_.spec, keys, target_error)
     first = spec.stage(0, ())
     assert first is not None

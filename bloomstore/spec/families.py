@@ -250,8 +250,15 @@ def resolved(spec: FilterSpec) -> FilterSpec:
     return replace(spec, layout=_layout_of(spec))
 
 
-def is_same(asked: FilterSpec, existing: FilterSpec) -> bool:
-    """Whether an existing filter is what was asked for; a layout that was not named fits any."""
+def is_same(asked: FilterSpec, existing: FilterSpec, *, is_rebuilt: bool = False) -> bool:
+    """Whether an existing filter is what was asked for.
+
+    A layout that was not named fits any, and so does the capacity that a rebuild chose.
+    """
+    if is_rebuilt and isinstance(existing, Scalable) and isinstance(asked, Scalable):
+        existing = replace(existing, initial_capacity=asked.initial_capacity)
+    if is_rebuilt and isinstance(existing, Fixed | Dynamic) and isinstance(asked, Fixed | Dynamic):
+        existing = replace(existing, capacity=asked.capacity)
     if isinstance(asked, Flexible) or isinstance(existing, Flexible) or asked.layout is not None:
         return asked == existing
     return asked == replace(existing, layout=None)

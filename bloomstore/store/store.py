@@ -129,15 +129,19 @@ class Store:
     def ensure(
         self, name: str, spec: FilterSpec, *, durability: Durability | None = None
     ) -> Filter:
-        """The filter of this name, made if it is missing. Raises SpecError if it is another."""
+        """The filter of this name, made if it is missing. Raises SpecError if it is another.
+
+        Capacities may differ once it was rebuilt: a rebuild makes room for the keys there are.
+        """
         try:
             existing = self[name]
         except FilterNotFound:
             with contextlib.suppress(FilterExists):  # another process was faster
                 return self.create(name, spec, durability=durability)
             existing = self[name]
-        if not is_same(_check_spec(spec), existing.spec):
-            raise SpecError(f"filter {name!r} exists as {existing.spec}, asked for {spec}")
+        row = existing._current().row
+        if not is_same(_check_spec(spec), row.spec, is_rebuilt=row.live_chain > 0):
+            raise SpecError(f"filter {name!r} exists as {row.spec}, asked for {spec}")
         if durability is not None and durability != existing.durability:
             raise SpecError(
                 f"filter {name!r} exists with durability {existing.durability!r},"

@@ -72,6 +72,26 @@ def test_capacity_and_error_may_be_chosen(
 
 
 @pytest.mark.parametrize(
+    "spec",
+    [
+        Fixed(capacity=100, target_error=0.01),
+        Dynamic(capacity=100, target_error=0.01),
+        Scalable(target_error=0.01, initial_capacity=100),
+    ],
+)
+@pytest.mark.parametrize("count", [50, 500])
+def test_a_program_that_ensures_its_filter_takes_the_rebuilt_one(
+    store: bloomstore.Store, spec: Any, count: int
+) -> None:
+    store.ensure("seen", spec).add_many(KEYS[:50])
+    rebuild(store, "seen", Listed(KEYS[:count]))
+    store.ensure("seen", spec).add_many(KEYS[count : count + 40])  # a fixed one keeps its room
+    assert store["seen"].may_contain_many(KEYS[: count + 40]).all()
+    with pytest.raises(SpecError, match="exists as"):
+        store.ensure("seen", replace(spec, target_error=0.02))
+
+
+@pytest.mark.parametrize(
     ("keys", "complaint"),
     [
         ([], "a list has no keys, filter 'seen' has 3,"),
