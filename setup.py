@@ -8,13 +8,14 @@ No flag depends on this machine's processor: a wheel must run on others.
 from __future__ import annotations
 
 import os
-from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 
 REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
-HEADERS = sorted(glob("bloomstore/kernels/*.h") + glob("bloomstore/kernels/*.pxi"))
+KERNELS = Path("bloomstore/kernels")
+HEADERS = sorted(map(str, [*KERNELS.glob("*.h"), *KERNELS.glob("*.pxi")]))
 
 
 def extensions() -> list[Extension]:

@@ -26,10 +26,10 @@ from bloomstore.rebuild.text import PARSERS, BadKey, file_identity, reading
 class _Columns(Source):
     """Columns of a file of rows."""
 
-    def __init__(self, path: Path, columns: abc.Sequence[str]) -> None:
+    def __init__(self, path: Path | str, columns: abc.Sequence[str]) -> None:
         if not columns:
             raise SourceError(f"{path}: name the column of the keys")
-        self._path = path
+        self._path = Path(path)
         self._columns = list(columns)
 
     def identity(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class _Columns(Source):
 class CsvSource(_Columns):
     """Columns of a CSV file whose first row has their names; UTF-8, fields quoted by `"`."""
 
-    def __init__(self, path: Path, columns: abc.Sequence[str], key_type: str = "str") -> None:
+    def __init__(self, path: Path | str, columns: abc.Sequence[str], key_type: str = "str") -> None:
         super().__init__(path, columns)
         self._key_type = key_type
 

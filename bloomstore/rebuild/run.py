@@ -228,7 +228,7 @@ def _fill(
 
 def _require_own_keys(store: Store, name: str, source: Source, state: State) -> None:
     if why := why_foreign(store[name], source, state):
-        raise RebuildError(f"{why}; other_keys says that this is meant")
+        raise RebuildError(f"{why}; other_keys (--other-keys) says that this is meant")
 
 
 def _read(store: Store, new: Rebuild, source: Source, state: State, progress: Progress) -> None:

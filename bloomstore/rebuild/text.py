@@ -63,10 +63,10 @@ class Readable(Protocol):
 class TextSource(Source):
     """The lines of a file. A position is a byte, and the number of the line that begins there."""
 
-    def __init__(self, path: Path, key_type: str = "str", separator: bytes = b"\n") -> None:
+    def __init__(self, path: Path | str, key_type: str = "str", separator: bytes = b"\n") -> None:
         if key_type not in PARSERS:
             raise SourceError(f"a key is one of {', '.join(PARSERS)}, got {key_type!r}")
-        self._path = path
+        self._path = Path(path)
         self._key_type = key_type
         self._separator = separator
 
@@ -83,11 +83,12 @@ class TextSource(Source):
 
     def count(self) -> int:
         """Separators, and one for a last line without."""
-        found = 1
+        found, end = 0, self._separator
         with reading(self._path) as file:
             while block := file.read(_SOURCE_BYTES):
                 found += block.count(self._separator)
-        return found
+                end = block[-1:]
+        return found + (end != self._separator)
 
     def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """The lines from this one on."""
@@ -237,4 +238,4 @@ PARSERS: dict[str, tuple[abc.Callable[[bytes], TextKey], str]] = {
 
 def _shortened(line: bytes) -> str:
     text = repr(line)[1:]
-    return text if len(text) <= 60 else f"{text[:56]}...'"
+    return text if len(text) <= 60 else f"{text[:56]}...{text[0]}"

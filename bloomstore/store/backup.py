@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from bloomstore.catalog.catalog import Catalog
-from bloomstore.errors import NotAStore, StoreFailed
+from bloomstore.errors import StoreFailed
 from bloomstore.segment.mapping import copy_descriptor, make_folder, sync_directory
 from bloomstore.store import checkpoint, writer
 from bloomstore.store.core import Core
@@ -24,9 +24,9 @@ from bloomstore.store.lock import make_lock_files
 
 
 def backup_store(core: Core, path: Path) -> None:
-    """Copies the store to a new or empty folder. Raises NotAStore or StoreFailed."""
+    """Copies the store to a new or empty folder. Raises StoreFailed."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise NotAStore(path, "a backup goes into a new or empty folder")
+        raise StoreFailed(f"{path}: not empty, and a backup goes into a new or empty folder")
     try:
         _copy(core, Folder(path))
     except OSError as error:

@@ -10,7 +10,7 @@ from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Scalable
-from bloomstore.errors import NotAStore
+from bloomstore.errors import StoreFailed
 
 SPEC = Scalable(target_error=0.01, initial_capacity=200)
 
@@ -67,6 +67,6 @@ def test_a_backup_never_overwrites(store: bloomstore.Store, tmp_path: Path) -> N
     target = tmp_path / "copy"
     target.mkdir()
     (target / "letter.txt").write_text("dear")
-    with pytest.raises(NotAStore, match="new or empty folder"):
+    with pytest.raises(StoreFailed, match="not empty, and a backup goes"):
         store.backup(target)
     assert (target / "letter.txt").read_text() == "dear"
