@@ -18,9 +18,9 @@
     --stages                       lookups and bits per key over 1, 4, 8, 12 stages, both kernels
     --profile                      adds, lookups and opening in steps: why a row is as it is
 
-Contestants take turns, CPU time is compared, and only ratios mean something: a run on a busy
-machine is as good as one on an idle one. Filters compared with peers have durability `process`, and
-one thread does everything, as theirs does.
+Contestants take turns, CPU time is compared, and only ratios mean something; they differ by a few
+percent between runs. Filters compared with peers have durability `process`, and one thread does
+everything, as theirs does. Goals are for 10^6 keys and more: --quick has none.
 Peers come with `pip install bloomstore[bench]`; one that is missing is named, and the rows lose it.
 
 Files are written to a folder under --folder and removed. Exit status: 0, 1 if a goal was missed,
@@ -34,6 +34,7 @@ import fnmatch
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ from bench_measure import Row
 from bench_peers import Maker, present_peers
 from bench_profile import print_profile, profile
 from bench_report import draw, print_table, write_json
-from bench_rows import Setting, grown_rows, peer_rows, say
+from bench_rows import GROWN, Setting, grown_rows, peer_rows, say
 from bench_stages import both_twins, print_stages
-from bench_store import large_rows, store_rows
+from bench_store import LARGE_ROWS, large_rows, store_rows
 
 import bloomstore
 from bloomstore import kernels
@@ -59,11 +60,10 @@ def main() -> int:
         say(f"!!! the {kernels.BACKEND} kernels run, not the compiled ones")
     threads.THREADS = 1  # but in the rows about threads
     if arguments.stages or arguments.profile:
-        found = look_closer(arguments, peers)
+        tables = look_closer(arguments, peers)
         if arguments.json is not None:
-            write_json(arguments.json, [], vars(arguments), found)
+            write_json(arguments.json, vars(arguments), **tables)
         return 0
-    patterns = arguments.rows.split(",")
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-") as scratch:
         folder = Path(scratch)
         with bloomstore.open(folder / "store") as store:
@@ -73,15 +73,24 @@ def main() -> int:
                 peers=peers,
                 keys=arguments.keys[0],
                 rounds=arguments.rounds,
-                wanted=lambda name: any(fnmatch.fnmatch(name, one) for one in patterns),
+                wanted=partial(is_one_of, patterns=arguments.rows.split(",")),
                 full_growth=arguments.slow,
             )
-            rows = collect(setting, arguments)
+            rows = [row for row in collect(setting, arguments) if setting.wanted(row.name)]
+    if not rows:
+        say(f"bench.py: no row is named {arguments.rows!r}")
+        return 2
+    if arguments.quick:
+        for row in rows:
+            row.goal = None
     print_table(rows)
     if arguments.json is not None:
-        write_json(arguments.json, rows, vars(arguments))
+        write_json(arguments.json, vars(arguments), rows=[row.as_dict() for row in rows])
     if arguments.plot is not None:
         draw(arguments.plot, rows)
+    if arguments.quick:
+        print("no goals: they are for 10^6 keys and more")
+        return 0
     missed = [row for row in rows if row.verdict == "MISS"]
     print(f"{len(missed)} of {sum(row.goal is not None for row in rows)} goals missed")
     return 1 if missed else 0
@@ -93,26 +102,30 @@ def collect(setting: Setting, arguments: argparse.Namespace) -> list[Row]:
         for error in arguments.errors:
             for kind in arguments.kinds:
                 rows += peer_rows(replace(setting, keys=keys), kind, error)
-                if setting.wanted("grown miss") and keys == setting.keys:
+                if any(map(setting.wanted, GROWN)) and keys == setting.keys:
                     rows += grown_rows(setting, kind, error)
     rows += store_rows(setting, arguments.quick)
-    if arguments.slow and setting.wanted("large"):
+    if arguments.slow and any(map(setting.wanted, LARGE_ROWS)):
         rows += large_rows(setting)
     return rows
 
 
-def look_closer(arguments: argparse.Namespace, peers: dict[str, Maker]) -> Any:
+def is_one_of(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
+def look_closer(arguments: argparse.Namespace, peers: dict[str, Maker]) -> dict[str, Any]:
     """The tables behind the rows."""
     if arguments.stages:
         found = both_twins(arguments.keys[0], arguments.rounds)
         print_stages(found)
-        return found
+        return {"stages": found}
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-") as scratch:
         folder = Path(scratch)
         with bloomstore.open(folder / "store") as store:
             steps = profile(store, folder, peers, arguments.keys[0], arguments.rounds)
     print_profile(steps)
-    return steps
+    return {"profile": steps}
 
 
 def parse() -> argparse.Namespace:
@@ -121,7 +134,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--keys", type=wholes, help="keys of a filter (default 1e6,1e7)")
     parser.add_argument("--errors", type=errors, help="target errors (default 0.01,0.001)")
-    parser.add_argument("--kinds", default="int,str", type=lambda text: text.split(","))
+    parser.add_argument("--kinds", default="int,str", type=kinds, help="int, str or int,str")
     parser.add_argument("--rounds", type=whole, help="rounds of every row (default 7)")
     parser.add_argument("--rows", default="*", help="names of rows, with * and commas")
     parser.add_argument(
@@ -131,9 +144,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--stages", action="store_true", help="only the table of stages")
     parser.add_argument("--profile", action="store_true", help="only the time of each step")
     parser.add_argument("--folder", type=Path, help="where files are made (default: /tmp)")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--json", type=Path, help="write what was measured to this file")
+    parser.add_argument("--plot", type=Path, help="draw the rows into this file")
     arguments = parser.parse_args()
+    for path in (arguments.json, arguments.plot):
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"{path}: there is no folder {path.parent}")
+    if arguments.folder is not None and not arguments.folder.is_dir():
+        parser.error(f"{arguments.folder}: not a folder")
+    if arguments.stages and arguments.profile:
+        parser.error("--stages and --profile are tables of their own: one at a time")
     quick = arguments.quick
     arguments.keys = arguments.keys or ([100_000] if quick else [1_000_000, 10_000_000])
     arguments.errors = arguments.errors or ([0.01] if quick else [0.01, 0.001])
@@ -143,7 +163,13 @@ def parse() -> argparse.Namespace:
 
 def whole(text: str) -> int:
     """1e6 is a whole number here."""
-    return int(float(text))
+    try:
+        number = int(float(text))
+    except (ValueError, OverflowError):
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    return number
 
 
 def wholes(text: str) -> list[int]:
@@ -151,7 +177,17 @@ def wholes(text: str) -> list[int]:
 
 
 def errors(text: str) -> list[float]:
-    return [float(one) for one in text.split(",")]
+    found = [float(one) for one in text.split(",")]
+    if not all(0 < one < 1 for one in found):
+        raise argparse.ArgumentTypeError(f"expected numbers between 0 and 1, got {text!r}")
+    return found
+
+
+def kinds(text: str) -> list[str]:
+    found = text.split(",")
+    if not {"int", "str"}.issuperset(found):
+        raise argparse.ArgumentTypeError(f"expected int, str or int,str, got {text!r}")
+    return found
 
 
 if __name__ == "__main__":

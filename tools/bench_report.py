@@ -79,7 +79,7 @@ def _print_plain(lines: list[list[str]]) -> None:
         )
 
 
-def write_json(path: Path, rows: list[Row], arguments: dict[str, Any], extra: Any = None) -> None:
+def write_json(path: Path, arguments: dict[str, Any], **tables: Any) -> None:
     """Everything that was measured, with the versions that were compared."""
     versions = {}
     for package in PACKAGES:
@@ -88,10 +88,7 @@ def write_json(path: Path, rows: list[Row], arguments: dict[str, Any], extra: An
         except metadata.PackageNotFoundError:
             versions[package] = None
     machine = {"python": platform.python_version(), "machine": platform.machine()}
-    found = {
-        "versions": versions, "machine": machine, "arguments": arguments,
-        "rows": [row.as_dict() for row in rows], "stages": extra,
-    }  # fmt: skip
+    found = {"versions": versions, "machine": machine, "arguments": arguments, **tables}
     path.write_text(json.dumps(found, indent=1, default=str) + "\n")
 
 

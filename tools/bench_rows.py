@@ -22,6 +22,7 @@ GOALS = {
     "bulk add array": 0.8, "bulk miss array": 0.2, "bulk hit array": 0.3,
     "grown miss": 0.1,
 }  # fmt: skip
+GROWN = ("grown miss", "grown error", "grown bits at 10x", "grown bits full")
 BITS_AT_10X = 22.0
 BITS_FULL = 15.5
 SINGLE_KEYS = 200_000
