@@ -140,7 +140,11 @@ class StoreReadOnly(BloomStoreError):
 
 
 class StoreLocked(BloomStoreError):
-    """Another process kept the writer lock for longer than the timeout."""
+    """Another process kept the writer lock for longer than the timeout, or this thread has it.
+
+    The latter is for adds of signal handlers, finalizers and the code of keys, when they come in
+    the middle of another change of the same thread.
+    """
 
 
 class BatchError(BloomStoreError):

@@ -16,7 +16,7 @@ class Gate:
     """Counts who is inside. A thread that is inside may enter again, also while others wait."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in the middle, and enter too
         self._change = threading.Condition(self._lock)
         self._inside: dict[int, int] = {}
         self._is_shut = False
@@ -36,11 +36,13 @@ class Gate:
         """Goes out."""
         me = threading.get_ident()
         with self._lock:
-            self._inside[me] -= 1
-            if not self._inside[me]:
-                del self._inside[me]
-                if self._is_shut:  # who waits for this has shut it before
-                    self._change.notify_all()
+            left = self._inside[me] - 1
+            if left:
+                self._inside[me] = left
+                return
+            self._inside.pop(me, None)
+            if self._is_shut:  # who waits for this has shut it before
+                self._change.notify_all()
 
     def shut(self) -> None:
         """Waits until no other thread is inside, and keeps all of them out."""

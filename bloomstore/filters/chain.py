@@ -60,7 +60,7 @@ class Chain:
         self.vectors: tuple[NDArray[np.uint8], ...] = ()
         # In this order: a segment that is verified has its final vector. The lock protects both.
         self._unverified = [segment for segment, _ in readable if segment.unverified]
-        self._verifying = threading.Lock()
+        self._verifying = threading.RLock()  # see Segment
         self._take_vectors()
 
     @property

@@ -33,7 +33,7 @@ def find_keys(chain: Chain, keys: abc.Iterable[Any], seed: int) -> NDArray[np.bo
         return found if asked == len(keys) else None
     if type(keys) is not np.ndarray:
         return None
-    if keys.dtype != np.int64 or keys.ndim != 1 or not keys.flags.c_contiguous:
+    if keys.ndim != 1 or not kernels.is_plain_int64(keys):
         return None
     found = np.zeros(len(keys), np.bool_)
     for start in range(0, len(keys), SLICE_KEYS):

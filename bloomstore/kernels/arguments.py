@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,12 @@ MAX_PRINTS_PER_CALL = 65536
 PLACE_BYTES = 24  # what names a segment in the checksum of a block
 
 FAR = 1 << 62  # more bits and more keys than any vector can have
+
+
+def is_plain_int64(array: NDArray[Any]) -> bool:
+    """Whether kernels can read it as int64 where it lies: in a row, aligned, in the usual order."""
+    kind, flags = array.dtype, array.flags
+    return kind == np.int64 and kind.byteorder == "=" and flags.c_contiguous and flags.aligned
 
 
 def check_prints(prints: NDArray[np.uint64]) -> None:

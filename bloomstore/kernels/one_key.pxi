@@ -76,9 +76,11 @@ cdef class OneKey:
     cdef uint64_t number
     cdef int64_t most_bits, most_keys
 
+    def __cinit__(self, *_, **__):
+        self._fast_generation = NEVER  # before __init__, whoever forgets to call it
+
     def __init__(self, seed):
         self._seed = seed
-        self._fast_generation = NEVER
         self._dirty_tenure = -1
         self.one.seeds = _seeds(seed)
 

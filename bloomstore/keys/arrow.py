@@ -81,7 +81,9 @@ def from_arrow(array: Any, seed: int, first: int = 0) -> Prints:
 
 def hash_slices(memory: memoryview, offsets: npt.NDArray[Any], tag: int, seed: int) -> Prints:
     """Fingerprints of the keys that lie between each offset into memory and the next."""
-    prints = kernels.fingerprints_of_slices(memory, offsets.astype(np.int64, copy=False), tag, seed)
+    if not kernels.is_plain_int64(offsets):
+        offsets = offsets.astype(np.int64)
+    prints = kernels.fingerprints_of_slices(memory, offsets, tag, seed)
     if prints is not None:
         return prints
     folded = murmur_seed(tag, seed)

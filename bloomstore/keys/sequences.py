@@ -143,7 +143,7 @@ def from_array(array: npt.NDArray[Any], seed: int, first: int = 0) -> Prints:
             refuse(refusal(None), first + int(np.argmax(masked)))
         array = array.data
     kind, size = array.dtype.kind, array.dtype.itemsize
-    if array.dtype == np.int64 and array.flags.c_contiguous:
+    if kernels.is_plain_int64(array):
         return kernels.fingerprints_of_int64(array, seed)
     if kind in "ib" or (kind == "u" and size < 8):
         return murmur_int64(array, seed)

@@ -83,8 +83,9 @@ class Segment:
         self._checksums: NDArray[np.uint32] | None = None
         self.unverified: set[int] = set()
         self.damaged: set[int] = set()
-        # Protects `vector`, `unverified` and `damaged` while blocks are verified.
-        self._verifying = threading.Lock()
+        # Protects `vector`, `unverified` and `damaged` while blocks are verified. Who asks inside,
+        # in a signal handler or one of logging, verifies the same blocks once more.
+        self._verifying = threading.RLock()
         self.vector: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
         self.words = file.words(header.words_offset, WORDS)
 

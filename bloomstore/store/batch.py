@@ -143,7 +143,7 @@ class Batches:
 
     def __init__(self) -> None:
         self._mine: ContextVar[Batch | None] = ContextVar("batch", default=None)
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         self.open = 0
 
     @property

@@ -101,10 +101,6 @@ class _Target:
     def publish(self, chain: Chain) -> Chain:
         """Writes the vector as a new file, and gives the chain with it."""
         core = self._core
-        old = chain.newest.segment
-        if old is not None:  # whatever was added meanwhile, by code that ran inside, is there too
-            np.bitwise_or(self._vector, old.vector, out=self._vector)
-            self._set_bits = kernels.count_bits(self._vector)
         with core.catalog.read() as view:
             entries = [entry for entry in view.journal() if entry.number == self._stage.number]
         known = self._stage.with_counts(self._set_bits, self._keys)

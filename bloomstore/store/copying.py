@@ -22,7 +22,7 @@ from bloomstore.filters.chain import Stage
 from bloomstore.store import growth, writer
 from bloomstore.store.core import Core
 from bloomstore.store.damage import examine
-from bloomstore.store.rebuild import Rebuild, begin
+from bloomstore.store.rebuild import Rebuild, begin_in
 from bloomstore.store.view import FilterView, counts_of, load_view
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def begin_copy(store: Store, name: str, other: Store, other_name: str) -> Rebuil
     """
     with store.changing("a rebuild") as core:
         view = _trusted(other, other_name)
-        new = begin(store, name, view.row.spec)
+        new = begin_in(store, core, name, view.row.spec)
         try:
             counted = counts_of(other.core, view.row.number, view.row.live_chain)
             keys = {row.number: row.keys for row in counted}
@@ -49,7 +49,7 @@ def begin_copy(store: Store, name: str, other: Store, other_name: str) -> Rebuil
                 _require_sound_blocks(other, stage)
             _trusted(other, other_name)
         except BaseException:
-            new.discard()
+            new.discard_in(core)
             raise
         growth.bury(core)
         return new

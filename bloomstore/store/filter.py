@@ -28,6 +28,7 @@ from bloomstore.spec.families import FilterSpec
 from bloomstore.store import bulk, writer
 from bloomstore.store.core import Core
 from bloomstore.store.lock import GENERATION
+from bloomstore.store.options import check_reason
 from bloomstore.store.stats import FilterStats, count_of, stats_of
 from bloomstore.store.view import (
     READING_ERRORS,
@@ -164,7 +165,7 @@ class Filter(OneKey):
         Kept in the catalog: a fence survives crashes and restarts. With `renew` it takes the place
         of fences with the same reason, whose tokens lower nothing from then on.
         """
-        token = uuid.uuid4().hex
+        token, reason = uuid.uuid4().hex, check_reason(reason)
         with self._store.changing("fence") as core:
             self._current()  # raises when the filter was dropped
             with core.change() as change:

@@ -8,6 +8,7 @@ a sync is shared by as many threads as wait for it, and a lone thread pays nothi
 from __future__ import annotations
 
 import collections.abc as abc
+import contextlib
 import threading
 from dataclasses import dataclass
 
@@ -42,7 +43,8 @@ class Group:
     """The requests of one process that wait for the writer lock."""
 
     def __init__(self) -> None:
-        self._gathering = threading.Lock()  # protects the list, held for a moment only
+        # Protects the list, held for a moment only; a signal handler may come in it.
+        self._gathering = threading.RLock()
         self._requests: list[Request] = []
 
     def add(
@@ -70,12 +72,11 @@ class Group:
         try:
             with core.lock.threads():
                 if not mine.is_done:
-                    with writer.writing(core, keep=keep):
+                    with writer.holding(core, keep=keep):
                         self._serve(core)
         finally:
-            with self._gathering:
-                if mine in self._requests:  # the lock could not be had
-                    self._requests.remove(mine)
+            with self._gathering, contextlib.suppress(ValueError):
+                self._requests.remove(mine)  # it is there still when the lock could not be had
         if mine.error is not None:
             raise mine.error
         if mine.added is None:

@@ -64,7 +64,7 @@ def make_lock_files(folder: Path) -> None:
 
 
 class WriterLock:
-    """One per open store and process; any thread may hold it, re-entrantly.
+    """One per open store and process; any thread may hold it, and its holder hold it again.
 
     `hold(keep=True)` leaves the flock taken at its end, until somebody else wants it: the next
     hold of this process is then free. `keeper` tells single adds what they need to know: that the
@@ -97,7 +97,7 @@ class WriterLock:
     @contextlib.contextmanager
     def hold(self, *, keep: bool = False) -> abc.Iterator[None]:
         """Holds the lock for this block. Raises StoreLocked after the timeout."""
-        with self.threads():
+        with contextlib.nullcontext() if self.is_mine else self.threads():
             self.keeper.is_free = False
             if not self._has_file:
                 self._take_file()
@@ -117,7 +117,7 @@ class WriterLock:
 
     def take_at_once(self) -> bool:
         """Holds the lock if it can be had without waiting; then `give_back` must follow."""
-        if not self._threads.acquire(blocking=False):
+        if self.is_mine or not self._threads.acquire(blocking=False):
             return False
         is_taken = False
         try:
@@ -145,7 +145,13 @@ class WriterLock:
 
     @contextlib.contextmanager
     def threads(self) -> abc.Iterator[None]:
-        """Keeps the other threads of this process out; the first half of `hold`."""
+        """Keeps the other threads of this process out; the first half of `hold`.
+
+        A change begins here. One inside another, by a signal handler, a finalizer or the code of a
+        key, would be forgotten by the one around it, which goes on with what it knew before.
+        """
+        if self.is_mine:
+            raise StoreLocked(f"{self.path}: this thread is in the middle of another change")
         if not self._threads.acquire(timeout=self._seconds):
             raise StoreLocked(f"{self.path}: another thread has held it for {self._seconds} s")
         try:

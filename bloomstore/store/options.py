@@ -31,3 +31,10 @@ def check_durability(durability: object) -> None:
     """Raises SpecError unless it is one of the two."""
     if durability not in DURABILITIES:
         raise SpecError(f"durability must be 'commit' or 'process', got {durability!r}")
+
+
+def check_reason(reason: object) -> str:
+    """The reason of a fence. Raises SpecError unless it is text."""
+    if not isinstance(reason, str):
+        raise SpecError(f"the reason of a fence is a str, got {reason!r}")
+    return reason

@@ -167,9 +167,13 @@ class Rebuild:
     def discard(self) -> None:
         """Gives the coming chain up, if that was not done yet; the live one goes on."""
         with self._store.changing("a rebuild") as core:
-            row = load_view(core, self.name, self._number).row
-            if row.coming_chain == self._chain:
-                growth.discard_coming(core, row)
+            self.discard_in(core)
+
+    def discard_in(self, core: Core) -> None:
+        """The same, called under the writer lock."""
+        row = load_view(core, self.name, self._number).row
+        if row.coming_chain == self._chain:
+            growth.discard_coming(core, row)
 
     def _prove(self, core: Core) -> None:
         """Compares every block with its checksum; the lock keeps everybody from changing one."""
@@ -228,14 +232,18 @@ def is_live(store: Store, name: str, chain_id: str) -> bool:
 def left_behind(store: Store, name: str) -> Rebuild | None:
     """The rebuild of this filter that was begun and not ended, whoever has begun it."""
     with store.changing("a rebuild") as core:
-        view = load_view(core, name)
-        return Rebuild(store, name, view) if view.coming and view.coming.stages else None
+        return _left_behind(store, core, name)
+
+
+def _left_behind(store: Store, core: Core, name: str) -> Rebuild | None:
+    view = load_view(core, name)
+    return Rebuild(store, name, view) if view.coming and view.coming.stages else None
 
 
 def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
     """The rebuild with this id, if its coming chain is there still and can be trusted."""
     with store.changing("a rebuild") as core:
-        found = left_behind(store, name)
+        found = _left_behind(store, core, name)
         if found is None or found.id != chain_id:
             return None
         coming = load_view(core, name).coming
@@ -245,25 +253,28 @@ def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
 def begin(store: Store, name: str, spec: FilterSpec | None) -> Rebuild:
     """Starts a rebuild; one that a dead process left behind is buried first."""
     with store.changing("a rebuild") as core:
-        row = load_view(core, name).row
-        spec = resolved(row.spec if spec is None else spec)
-        if spec.seed != row.spec.seed:
-            raise SpecError(
-                f"a rebuild keeps the seed of its filter: {row.spec.seed}, got {spec.seed}"
-            )
-        first = spec.stage(0, ())
-        assert first is not None
+        return begin_in(store, core, name, spec)
 
-        def announce(change: CatalogChange) -> None:
-            if row.coming_chain is not None:
-                growth.bury_chain(change, core, row.number, row.coming_chain)
-            change.update_filter(
-                name,
-                coming_chain=row.next_chain,
-                coming_spec=spec,
-                next_chain=row.next_chain + 1,
-            )
 
-        growth.new_stage(core, row, row.next_chain, 0, first, announce)
-        growth.bury(core)
-        return Rebuild(store, name, load_view(core, name))
+def begin_in(store: Store, core: Core, name: str, spec: FilterSpec | None) -> Rebuild:
+    """The same, called under the writer lock."""
+    row = load_view(core, name).row
+    spec = resolved(row.spec if spec is None else spec)
+    if spec.seed != row.spec.seed:
+        raise SpecError(f"a rebuild keeps the seed of its filter: {row.spec.seed}, got {spec.seed}")
+    first = spec.stage(0, ())
+    assert first is not None
+
+    def announce(change: CatalogChange) -> None:
+        if row.coming_chain is not None:
+            growth.bury_chain(change, core, row.number, row.coming_chain)
+        change.update_filter(
+            name,
+            coming_chain=row.next_chain,
+            coming_spec=spec,
+            next_chain=row.next_chain + 1,
+        )
+
+    growth.new_stage(core, row, row.next_chain, 0, first, announce)
+    growth.bury(core)
+    return Rebuild(store, name, load_view(core, name))

@@ -56,7 +56,7 @@ from bloomstore.store.folder import Folder
 from bloomstore.store.group import Group
 from bloomstore.store.lock import BOOT, GENERATION
 from bloomstore.store.notes import Notes
-from bloomstore.store.options import StoreOptions, check_durability
+from bloomstore.store.options import StoreOptions, check_durability, check_reason
 from bloomstore.store.problem import Problem
 from bloomstore.store.view import load_view
 
@@ -104,6 +104,7 @@ class Store:
         spec = resolved(_check_spec(spec))
         durability = self.options.durability if durability is None else durability
         check_durability(durability)
+        fences = {} if fence is None else {uuid.uuid4().hex: check_reason(fence)}
         first = spec.stage(0, ())
         assert first is not None
         with self.changing("create") as core:
@@ -117,7 +118,7 @@ class Store:
                 spec=spec,
                 durability=durability,
                 created_at=time.time(),
-                fences={} if fence is None else {uuid.uuid4().hex: fence},
+                fences=fences,
             )
 
             def announce(change: CatalogChange) -> None:

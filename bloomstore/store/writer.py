@@ -60,7 +60,14 @@ class Part(NamedTuple):
 
 
 @contextlib.contextmanager
-def writing(core: Core, *, keep: bool = False) -> abc.Iterator[None]:
+def writing(core: Core) -> abc.Iterator[None]:
+    """Holds the writer lock for a change of its own. Raises StoreLocked inside of another."""
+    with core.lock.threads(), holding(core):
+        yield
+
+
+@contextlib.contextmanager
+def holding(core: Core, *, keep: bool = False) -> abc.Iterator[None]:
     """Holds the writer lock, with everything that dead holders left finished."""
     if core.options.read_only:
         raise StoreReadOnly(f"{core.folder.path} was opened read-only")
@@ -95,7 +102,7 @@ def add_turn(
 
     Returns how many keys were new, or None when no chunk is left. `view` is called under the lock.
     """
-    with core.lock.threads(), writing(core, keep=True):
+    with core.lock.threads(), holding(core, keep=True):
         prints = next(chunks, None)
         return None if prints is None else add(core, view(), prints)
 

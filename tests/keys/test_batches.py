@@ -141,6 +141,14 @@ def test_numpy_arrays_equal_single_keys(keys: Any) -> None:
     check(keys[1::2], alone[1::2])
 
 
+def test_arrays_of_int64_that_lie_or_are_named_unusually_equal_single_keys() -> None:
+    big = np.arange(5, dtype=">i8")
+    check(big.byteswap().view(big.dtype.newbyteorder()), [0, 1, 2, 3, 4])
+    unaligned = np.frombuffer(b"\1" + np.arange(5).tobytes(), np.int64, offset=1)
+    assert not unaligned.flags.aligned
+    check(unaligned, [0, 1, 2, 3, 4])
+
+
 def test_read_only_and_strided_arrays_are_read_in_place() -> None:
     table = np.arange(12, dtype=np.int64).reshape(3, 4)
     table.flags.writeable = False

@@ -72,6 +72,16 @@ def test_arrow_strings_of_any_kind_equal_single_keys(texts: list[str], first: in
     check(pa.array(texts).dictionary_encode().slice(first), texts[first:])
 
 
+def test_arrow_buffers_that_are_not_aligned_equal_single_keys() -> None:
+    bounds = pa.py_buffer(b"\1" + np.array([0, 1, 3]).tobytes()).slice(1)
+    texts = pa.LargeStringArray.from_buffers(2, bounds, pa.py_buffer(b"abc"))
+    check(texts, ["a", "bc"])
+    numbers = pa.Array.from_buffers(
+        pa.int64(), 3, [None, pa.py_buffer(b"\1" + np.arange(3).tobytes()).slice(1)]
+    )
+    check(numbers, [0, 1, 2])
+
+
 def test_the_empty_null_array_has_no_keys() -> None:
     check(pa.array([], pa.null()), [])
 

@@ -16,7 +16,8 @@ from processes.worker import SPEC
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import FilterFull, StoreClosed
-from bloomstore.store import group
+from bloomstore.keys import fingerprints
+from bloomstore.store import group, writer
 
 DURABILITIES = ["commit", "process"]
 
@@ -203,8 +204,10 @@ def test_an_interrupted_thread_takes_only_its_own_add_with_it(
                 while not store.group._requests:
                     pass
                 monkeypatch.setattr(group, "_add_all", interrupted)
-                with pytest.raises(KeyboardInterrupt):
-                    users.add("mine")
+                mine = group.Request(users._current, fingerprints(["mine"]))
+                store.group._requests.append(mine)
+                with pytest.raises(KeyboardInterrupt), writer.holding(store.core):
+                    store.group._serve(store.core)
                 monkeypatch.setattr(group, "_add_all", real)
             assert other.result(timeout=30) is True
         assert "of the other thread" in users

@@ -9,7 +9,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
-from bloomstore.errors import FilterFull, StoreFailed
+from bloomstore.errors import FilterFull, StoreFailed, StoreLocked
 from bloomstore.spec.families import FilterSpec
 from bloomstore.store import ordinary, rebuild
 from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
@@ -101,7 +101,8 @@ def test_it_does_not_wait_for_the_lock(store: bloomstore.Store) -> None:
     prints = np.array([[1, 2]], np.uint64)
     with store.core.lock.hold():
         assert ordinary.add(store.core, users._current(), prints) is None
-        assert users.add("inside")  # re-entrant, the general way
+        with pytest.raises(StoreLocked, match="in the middle of another change"):
+            users.add("inside")
     assert ordinary.add(store.core, users._current(), prints) == 1
     assert store.core.lock.take_at_once()
     store.core.lock.give_back()

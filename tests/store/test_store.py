@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc as abc
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -323,6 +324,23 @@ def test_a_fence_answers_maybe_in_every_process_and_after_reopening(path: Path) 
         assert "nobody" not in users
         assert "alice" in users
         assert users.state.is_sound
+
+
+@pytest.mark.parametrize("reason", [5, b"a", ("a", "b")])
+def test_a_reason_that_is_no_text_is_refused_and_changes_nothing(
+    store: bloomstore.Store, reason: Any
+) -> None:
+    users = store.create("users", SPEC)
+    for call in (lambda: users.fence(reason), lambda: store.create("new", SPEC, fence=reason)):
+        with pytest.raises(SpecError, match="the reason of a fence is a str, got"):
+            call()
+    assert list(store) == ["users"]
+    assert users.state.is_sound
+
+
+def test_a_handle_that_was_never_made_is_no_crash() -> None:
+    with pytest.raises((AttributeError, TypeError)):
+        "key" in bloomstore.Filter.__new__(bloomstore.Filter)  # noqa: B015
 
 
 def test_notes_are_a_durable_mapping(path: Path) -> None:
