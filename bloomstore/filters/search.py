@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bloomstore import kernels
 from bloomstore.filters.chain import Chain
+from bloomstore.kernels.arguments import is_plain_int64
 
 # Keys of one call of a kernel: 10 ms by one thread, after which signals are looked at.
 SLICE_KEYS = 1 << 20
@@ -33,7 +34,7 @@ def find_keys(chain: Chain, keys: abc.Iterable[Any], seed: int) -> NDArray[np.bo
         return found if asked == len(keys) else None
     if type(keys) is not np.ndarray:
         return None
-    if keys.ndim != 1 or not kernels.is_plain_int64(keys):
+    if keys.ndim != 1 or not is_plain_int64(keys):
         return None
     found = np.zeros(len(keys), np.bool_)
     for start in range(0, len(keys), SLICE_KEYS):

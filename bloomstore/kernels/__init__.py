@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 
 from bloomstore.errors import SpecError
-from bloomstore.kernels.arguments import MAX_PRINTS_PER_CALL, is_plain_int64
+from bloomstore.kernels.arguments import MAX_PRINTS_PER_CALL
 from bloomstore.kernels.one_key import NEVER
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "fingerprints_of_list",
     "fingerprints_of_slices",
     "insert",
-    "is_plain_int64",
     "preview",
 ]
 

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from bloomstore import kernels
 from bloomstore.errors import KeyTypeError, KeyValueError
 from bloomstore.hashing.fingerprint import Prints, digest, gather, murmur_seed
+from bloomstore.kernels.arguments import is_plain_int64
 from bloomstore.keys.encoding import BYTES, STR, refusal
 from bloomstore.keys.sequences import from_array, from_list, refuse
 
@@ -81,7 +82,7 @@ def from_arrow(array: Any, seed: int, first: int = 0) -> Prints:
 
 def hash_slices(memory: memoryview, offsets: npt.NDArray[Any], tag: int, seed: int) -> Prints:
     """Fingerprints of the keys that lie between each offset into memory and the next."""
-    if not kernels.is_plain_int64(offsets):
+    if not is_plain_int64(offsets):
         offsets = offsets.astype(np.int64)
     prints = kernels.fingerprints_of_slices(memory, offsets, tag, seed)
     if prints is not None:

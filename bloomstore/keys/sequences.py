@@ -33,6 +33,7 @@ from bloomstore.hashing.fingerprint import (
     murmur_seed,
     murmur_uint64_beyond,
 )
+from bloomstore.kernels.arguments import is_plain_int64
 from bloomstore.keys.encoding import (
     BIGINT,
     BYTES,
@@ -143,7 +144,7 @@ def from_array(array: npt.NDArray[Any], seed: int, first: int = 0) -> Prints:
             refuse(refusal(None), first + int(np.argmax(masked)))
         array = array.data
     kind, size = array.dtype.kind, array.dtype.itemsize
-    if kernels.is_plain_int64(array):
+    if is_plain_int64(array):
         return kernels.fingerprints_of_int64(array, seed)
     if kind in "ib" or (kind == "u" and size < 8):
         return murmur_int64(array, seed)
