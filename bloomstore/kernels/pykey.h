@@ -61,7 +61,7 @@ static BLOOM_INLINE int bloom_int64_of(PyObject *key, uint64_t *out, int may_cal
     return !beyond;
 }
 
-static inline int bloom_print_of_wide(PyObject *key, uint32_t seed, bloom_print *out) {
+static inline int bloom_print_of_unicode(PyObject *key, uint32_t seed, bloom_print *out) {
     PyObject *encoded = PyUnicode_AsUTF8String(key);
     if (!encoded) {
         PyErr_Clear();
@@ -78,7 +78,7 @@ static BLOOM_INLINE int bloom_print_if(
 ) {
     if (PyUnicode_CheckExact(key)) {
         if (!PyUnicode_IS_COMPACT_ASCII(key))
-            return may_call && bloom_print_of_wide(key, seeds->of_str, out);
+            return may_call && bloom_print_of_unicode(key, seeds->of_str, out);
         *out = bloom_murmur( /* where PyUnicode_DATA would look again what kind it is */
             (const PyASCIIObject *)key + 1, (size_t)PyUnicode_GET_LENGTH(key), seeds->of_str);
         return 1;

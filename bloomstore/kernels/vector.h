@@ -12,7 +12,8 @@
  *      has checked the geometry and the length. Nothing is checked again here.
  *   2. Bits are read and set a byte at a time: no alignment, no byte order.
  *
- * Not here: loops over many keys (kernels.h), Python objects (compiled.pyx).
+ * Not here: lines in wide registers (wide_line.h), loops over many keys (kernels.h, find.h, lines.h),
+ * Python objects (compiled.pyx).
  */
 #ifndef BLOOMSTORE_VECTOR_H
 #define BLOOMSTORE_VECTOR_H

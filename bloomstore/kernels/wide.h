@@ -3,7 +3,7 @@
  * In: nothing; out: bloom_width, and the attributes of functions that need so much. A function with
  * such an attribute is only called when bloom_width says that it may be.
  *
- * Not here: what is done in wide registers (wide_line.h, wide_murmur.h).
+ * Not here: what is done in wide registers (wide_line.h, wide_murmur.h, wide_text.h).
  */
 #ifndef BLOOMSTORE_WIDE_H
 #define BLOOMSTORE_WIDE_H

@@ -4,7 +4,7 @@
  *
  * Narrower registers have no multiplication of 64 bits: there one key after the other is as fast.
  *
- * Not here: Murmur of text (murmur.h).
+ * Not here: Murmur of text (wide_text.h), and of one key (murmur.h).
  */
 #ifndef BLOOMSTORE_WIDE_MURMUR_H
 #define BLOOMSTORE_WIDE_MURMUR_H
