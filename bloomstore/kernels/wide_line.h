@@ -63,8 +63,8 @@ enum { BLOOM_WIDE_HASHES = 14 };
 /* The same as bloom_block_has, for up to BLOOM_WIDE_HASHES. The line is asked for first, and looked at
  * when all is done that can be done without it. The processor stops some 300 instructions after a
  * load that waits for memory: every one between the prefetch and the load brings the prefetch of the
- * next lookup, in a loop of Python, nearer to that. Without it hits of a str of 25 characters in a
- * cold vector of nine hashes take 128 ns instead of 91. */
+ * next lookup, in a loop of Python, nearer to that. Without it far hits of str at 0.1 % take 129 ns
+ * (tools/bench.py --profile), with it 87 to 98. */
 BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has(
     const uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
 ) {
