@@ -118,7 +118,7 @@ def _facts(stats: FilterStats, distinct: Estimate) -> abc.Iterator[tuple[str, st
     yield "durability", stats.durability
     yield "state", str(stats.state)
     yield "keys", f"{count(stats.keys)} were new when they were added"
-    yield "estimate", f"{_estimate(distinct)} different keys, from the bits"
+    yield "estimate", f"{_estimate(distinct)} different keys"
     yield "target error", error(stats.target_error)
     yield "error now", error(stats.error_rate)
     sealed = sum(stage.sealed for stage in stats.stages)

@@ -14,9 +14,9 @@ from typing import Any, TextIO
 from bloomstore import ByRate, Fixed, Flexible
 from bloomstore.cli.arguments import UsageError, add_json, real_number
 from bloomstore.cli.family_options import add_family_options, spec_from_options
-from bloomstore.cli.planning import Step, alternatives, first_capacity, grow, layout_of
+from bloomstore.cli.planning import Step, alternatives, grow, layout_of
 from bloomstore.cli.show import Column, error, print_json, print_table, ratio, rough_count, size
-from bloomstore.spec.families import FilterSpec, spec_to_dict
+from bloomstore.spec.families import FilterSpec, capacity_of, spec_to_dict
 from bloomstore.spec.geometry import Geometry
 
 HELP = "compute the size, the hashes and the cost of a filter as it grows; needs no store"
@@ -113,7 +113,7 @@ def _keys_wanted(spec: FilterSpec, times: float | None) -> int:
     times = DEFAULT_GROW if times is None else times
     if not 1.0 <= times <= 1e12:
         raise UsageError(f"--grow must be in 1..1e12, got {times:g}")
-    return round(first_capacity(spec) * times)
+    return round(capacity_of(spec) * times)
 
 
 def _layout_row(layout: str, steps: abc.Sequence[Step], chosen: str) -> list[str]:

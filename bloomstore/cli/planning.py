@@ -7,7 +7,8 @@ tells what the whole filter is like at the moment its stage is full.
             than memory, each of them may be a page fault. `hashes` per plain or sliced vector, one
             per blocked vector. An absent key stops at the first unset bit, so it touches fewer.
 
-Errors are expectations from theory/. Not here: tables (plan.py), pictures (plot.py).
+Errors are expectations from theory/; of the chains of Dynamic and Flexible they are upper bounds.
+Not here: tables (plan.py), pictures (plot.py).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from bloomstore import Dynamic, Fixed, Flexible
 from bloomstore.cli.arguments import UsageError
 from bloomstore.spec.families import FilterSpec, Layout, resolved
 from bloomstore.spec.geometry import CACHE_LINE_BITS, Geometry, LayoutCode, SchemeCode
+from bloomstore.spec.promise import full_stage
 from bloomstore.spec.stage import FullBy, StageSpec
-from bloomstore.theory import blocked, vector
+from bloomstore.theory import blocked, sharing, vector
 from bloomstore.theory.scalable import compound_error
 
 MOST_STAGES = 10_000
@@ -51,7 +53,7 @@ def grow(spec: FilterSpec, keys: int) -> list[Step]:
     steps: list[Step] = []
     stage: StageSpec | None = None
     held = bits = vector_bytes = lines = 0
-    error = 0.0
+    error, chain = 0.0, sharing.Chain()
     while held < keys:
         if len(steps) == MOST_STAGES:
             raise UsageError(f"{keys} keys need more than {MOST_STAGES} stages")
@@ -61,7 +63,10 @@ def grow(spec: FilterSpec, keys: int) -> list[Step]:
         geometry = stage.geometry
         stage_keys = _keys_when_full(spec, stage)
         stage_error = error_with(geometry, stage_keys)
-        error = compound_error([error, stage_error])
+        if stage.full_by is FullBy.KEYS:
+            error = chain.then(full_stage(stage))
+        else:
+            error = compound_error([error, stage_error])
         held += stage_keys
         bits += geometry.vector_bits
         vector_bytes += geometry.vector_bytes
@@ -97,13 +102,6 @@ def layout_of(spec: FilterSpec) -> str:
     """The layout that the spec takes."""
     known = resolved(spec)
     return "plain" if isinstance(known, Flexible) else str(known.layout)
-
-
-def first_capacity(spec: FilterSpec) -> int:
-    """Keys the first stage is made for."""
-    if isinstance(spec, Flexible):
-        return spec.baseline_capacity
-    return spec.capacity if isinstance(spec, Fixed | Dynamic) else spec.initial_capacity
 
 
 def error_with(geometry: Geometry, keys: float) -> float:

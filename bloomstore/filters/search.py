@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bloomstore import kernels
 from bloomstore.filters.chain import Chain
 from bloomstore.kernels.arguments import is_plain_int64
+from bloomstore.keys.batches import check_unchanged
 
 # Keys of one call of a kernel: 10 ms by one thread, after which signals are looked at.
 SLICE_KEYS = 1 << 20
@@ -29,9 +30,11 @@ def find_keys(chain: Chain, keys: abc.Iterable[Any], seed: int) -> NDArray[np.bo
     if not chain.is_verified:
         return None
     if type(keys) is list:
-        found = np.zeros(len(keys), np.bool_)
+        count = len(keys)
+        found = np.zeros(count, np.bool_)
         asked = kernels.find_keys(chain.vectors, chain.geometries, keys, seed, found)
-        return found if asked == len(keys) else None
+        check_unchanged(keys, count)
+        return found if asked == count else None
     if type(keys) is not np.ndarray:
         return None
     if keys.ndim != 1 or not is_plain_int64(keys):

@@ -19,6 +19,9 @@ from bloomstore.theory.flexible import expanding_speed
 
 # 2^39 times the baseline: far beyond what a disk holds, and small enough for exact arithmetic.
 MAX_SPEED = 40
+# How much faster than the stage before one may be: the fastest sequence of the paper (1, 3, 5, 7)
+# quadruples every vector, and follows a rate that grows 1000 times in five stages.
+MOST_DOUBLINGS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,10 @@ class Sequence:
     speeds: tuple[int, ...]
 
     def __init__(self, speeds: abc.Iterable[int]) -> None:
-        speeds = tuple(speeds)
+        try:
+            speeds = tuple(speeds)
+        except TypeError:
+            raise SpecError(f"expanding speeds are a list of ints, got {speeds!r}") from None
         object.__setattr__(self, "speeds", speeds)
         if not speeds:
             raise SpecError("a sequence of expanding speeds needs at least one element")
@@ -102,7 +108,8 @@ _PREDICTORS: dict[str, type[Predictor]] = {
 class ByRate:
     """Speed from the arrival rate that the predictor expects, relative to the first stage's.
 
-    `max_speed` bounds what one burst can make the store allocate: 16 is 2^15 baselines.
+    A stage is at most four times as long as the one before it, whatever the rates: one burst, or
+    one wrong clock, costs no more. `max_speed` bounds it for ever: 16 is 2^15 baselines.
     """
 
     predictor: Predictor = LastValue()
@@ -117,10 +124,12 @@ class ByRate:
             raise SpecError(f"max_speed must be an int in 1..{MAX_SPEED}, got {self.max_speed!r}")
 
     def speed(self, stage: int, rates: abc.Sequence[float]) -> int:
-        """Speed of this stage from the rates of all stages before it."""
-        if not rates:
-            return 1
-        return min(self.max_speed, expanding_speed(self.predictor.predict(rates), rates[0]))
+        """Speed of this stage from the rates, where known, of all stages before it."""
+        speed = 1
+        for known in range(1, len(rates) + 1):
+            wanted = expanding_speed(self.predictor.predict(rates[:known]), rates[0])
+            speed = min(self.max_speed, wanted, speed + MOST_DOUBLINGS)
+        return speed
 
 
 Expansion = Sequence | ByRate

@@ -6,8 +6,8 @@ family does not grow. Families are frozen values with a plain form for the catal
     family    stage i holds          error of stage i       the whole filter
     Fixed     capacity               target_error           target_error; full means full
     Scalable  initial * growth^i     P (1 - r) r^i          at most target_error, for ever
-    Dynamic   capacity               target_error           grows with the number of stages
-    Flexible  capacity * 2^(speed-1) the baseline's         grows with the number of stages
+    Dynamic   capacity               target_error           grows with every stage, by a little
+    Flexible  capacity * 2^(speed-1) the baseline's         more than its own error (promise.py)
 
 Invariants
   1. The same family gives the same stages on every machine: sizes come from theory/ alone.
@@ -33,9 +33,15 @@ from bloomstore.spec.expansion import (
     expansion_from_dict,
     expansion_to_dict,
 )
-from bloomstore.spec.geometry import MAX_HASHES, Geometry, LayoutCode, SchemeCode
+from bloomstore.spec.geometry import (
+    CACHE_LINE_BITS,
+    MAX_HASHES,
+    Geometry,
+    LayoutCode,
+    SchemeCode,
+)
 from bloomstore.spec.stage import FullBy, StageSpec
-from bloomstore.theory import flexible, scalable
+from bloomstore.theory import blocked, flexible, scalable, sharing
 from bloomstore.theory.sizing import (
     Sizing,
     round_up_power_of_two,
@@ -53,6 +59,13 @@ _SCHEMES = {code.name.lower(): code for code in SchemeCode}
 
 # Smallest error a family may be asked for: 2^-40 leaves room for tightening within 64 hashes.
 LEAST_ERROR = 1e-12
+# A stage that reports more than this is of no use, and where errors are within rounding of 1 there
+# is no size. Asked of new stages only: what was made before is still read.
+MOST_ERROR = 0.99
+_TINY = 1e-30  # errors of stages far out get no smaller: there is no size for 0
+# From here on a stage that counts new keys is sized for the keys that it is offered: it meets 1 %
+# more of them at an error of 0.04, 14 % at 0.3, and an eighth of a percent at 0.01.
+OFFERED_FROM_ERROR = 0.02
 # A fixed filter keeps this many standard deviations of fill in reserve, so that 999 of 1000 sets
 # of `capacity` keys fit; it costs 0.3 % of the bits at 10^5 keys and less above.
 RESERVE_SIGMAS = 3.1
@@ -130,9 +143,12 @@ class Scalable:
     def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
         """Stage `index`: growth^index times the keys at tightening^index times the error."""
         first_error = scalable.first_error(self.target_error, self.tightening)
-        error = scalable.stage_error(first_error, self.tightening, index)
+        error = max(scalable.stage_error(first_error, self.tightening, index), _TINY)
         hashes = min(MAX_HASHES, optimal_hashes(error))
-        capacity = ceil(self.initial_capacity * self.growth**index)
+        try:
+            capacity = ceil(self.initial_capacity * self.growth**index)
+        except OverflowError:
+            raise SpecError(f"stage {index} at growth {self.growth} has no size") from None
         return _sized(self, capacity, error, hashes=hashes)
 
 
@@ -155,7 +171,7 @@ class Dynamic:
         _check_hashing(self.layout, self.scheme, self.seed)
 
     def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec:
-        """Every stage is like the first."""
+        """Every stage is like the first, and full after `capacity` new keys."""
         return _sized(self, self.capacity, self.target_error, full_by=FullBy.KEYS)
 
 
@@ -203,9 +219,10 @@ class Flexible:
             return self.capacity
         assert self.error is not None
         keys = capacity_for_error(self.baseline_bits, self.hashes, self.error)
-        if keys < 1:
+        if not 1 <= keys < 1 << 62:
+            many = "no key" if keys < 1 else "more keys than can be counted"
             raise SpecError(
-                f"{self.baseline_bits} bits and {self.hashes} hashes hold no key at error"
+                f"{self.baseline_bits} bits and {self.hashes} hashes hold {many} at error"
                 f" {self.error}"
             )
         return int(keys)
@@ -250,6 +267,13 @@ def resolved(spec: FilterSpec) -> FilterSpec:
     return replace(spec, layout=_layout_of(spec))
 
 
+def capacity_of(spec: FilterSpec) -> int:
+    """Keys that the first stage is made for."""
+    if isinstance(spec, Flexible):
+        return spec.baseline_capacity
+    return spec.initial_capacity if isinstance(spec, Scalable) else spec.capacity
+
+
 def is_same(asked: FilterSpec, existing: FilterSpec, *, is_rebuilt: bool = False) -> bool:
     """Whether an existing filter is what was asked for.
 
@@ -287,13 +311,6 @@ def spec_from_dict(plain: abc.Mapping[str, Any]) -> FilterSpec:
         raise SpecError(f"{plain.get('family')}: {error}") from None
 
 
-def promised_error(spec: FilterSpec, stages: abc.Sequence[StageSpec]) -> float:
-    """The error that the family promises for a filter with these stages."""
-    if isinstance(spec, Fixed | Scalable):
-        return spec.target_error
-    return scalable.compound_error([stage.target_error for stage in stages])
-
-
 def _sized(
     spec: Fixed | Scalable | Dynamic,
     capacity: int,
@@ -305,7 +322,16 @@ def _sized(
 ) -> StageSpec:
     layout = _LAYOUTS[_layout_of(spec)]
     scheme = _SCHEMES[spec.scheme]
+    if not capacity < 1 << 62:
+        raise SpecError(f"a stage holds less than 2^62 keys, asked for {capacity}")
+    if error > MOST_ERROR:
+        raise SpecError(f"target_error must be in [{LEAST_ERROR}, {MOST_ERROR}], got {error!r}")
+    if layout is LayoutCode.BLOCKED:
+        hashes = None  # the best number depends on how crowded blocks are
     sizing = _size(layout, capacity, error, hashes, margin)
+    if full_by is FullBy.KEYS and error > OFFERED_FROM_ERROR:
+        offered = ceil(capacity * _offered_per_new(layout, sizing, error))
+        sizing = _size(layout, offered, error, sizing.hashes, margin)
     bits = sizing.slice_bits
     return StageSpec(
         geometry=Geometry(
@@ -321,6 +347,16 @@ def _sized(
     )
 
 
+@lru_cache(maxsize=4096)
+def _offered_per_new(layout: LayoutCode, sizing: Sizing, error: float) -> float:
+    """How many keys a stage meets for each that it counts as new, until it has this error."""
+    if layout is LayoutCode.BLOCKED:
+        blocks, hashes = sizing.slice_bits // CACHE_LINE_BITS, sizing.hashes
+        full = blocked.blocked_keys_at_fill(blocks, hashes, sizing.fill_limit)
+        return 1.0 / (1.0 - blocked.blocked_mean_error(blocks, hashes, full))
+    return sharing.offered_per_new(error ** (1.0 / sizing.hashes), sizing.hashes)
+
+
 def _layout_of(spec: Fixed | Scalable | Dynamic) -> Layout:
     grows_tighter = isinstance(spec, Scalable)
     return spec.layout or default_layout(
@@ -333,15 +369,15 @@ def _size(
     layout: LayoutCode, capacity: int, error: float, hashes: int | None, margin: float
 ) -> Sizing:
     if layout is LayoutCode.BLOCKED:
-        return size_blocked(capacity, error, margin=margin)
+        return size_blocked(capacity, error, hashes=hashes, margin=margin)
     size = size_sliced if layout is LayoutCode.SLICED else size_plain
     return size(capacity, error, hashes=hashes, margin=margin)
 
 
 def _check_hashing(layout: object, scheme: object, seed: object) -> None:
-    if layout is not None and layout not in _LAYOUTS:
+    if layout is not None and (not isinstance(layout, str) or layout not in _LAYOUTS):
         raise SpecError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
-    if scheme not in _SCHEMES:
+    if not isinstance(scheme, str) or scheme not in _SCHEMES:
         raise SpecError(f"scheme must be one of {', '.join(_SCHEMES)}, got {scheme!r}")
     if layout == "blocked" and scheme == "h3":
         raise SpecError("layout 'blocked' takes hash scheme 'spread', got 'h3'")
@@ -364,7 +400,10 @@ def _whole(name: str, value: object, least: int) -> int:
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SpecError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise SpecError(f"{name} must be a number that a float can hold, got a larger") from None
 
 
 def _error(name: str, value: object) -> float:

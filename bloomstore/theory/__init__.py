@@ -8,6 +8,7 @@ A tour, from one vector to a chain of them:
               its head is the cheat sheet of symbols
     scalable  a chain of growing vectors with tightening errors (SBF)
     flexible  a chain of vectors of one load, their sizes given by expanding speeds (SFBF)
+    sharing   what such a chain reports when its vectors share positions, as they do here
 
 Every function is pure and names its source. Sources, as cited below:
 

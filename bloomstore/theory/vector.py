@@ -140,9 +140,11 @@ def capacity_for_error(M: float, k: int, f0: float) -> float:
     """Return the keys at which a plain vector of M bits and k hashes has error f0.
 
     Source: SFBF eq. 2, n0 = -M ln(1 - f0^(1/k)) / k. It takes (1 - 1/M)^x for e^(-x/M), so it is
-    high by the share 1/(2M): less than one key wherever n0 < 2M.
+    high by the share 1/(2M): less than one key wherever n0 < 2M. Inf where f0 is within rounding
+    of 1.
     """
-    return -M * math.log1p(-(f0 ** (1.0 / k))) / k
+    fill = f0 ** (1.0 / k)
+    return math.inf if fill >= 1.0 else -M * math.log1p(-fill) / k
 
 
 # From fill back to keys ------------------------------------------------------------

@@ -1,0 +1,121 @@
+"""How many different keys a filter was given, from its counts and its bits.
+
+A stage counts the keys that were new when they came. What it does not count are those that the
+filter reported by mistake at that moment: with an error of E then, each new key stands for
+1 / (1 - E) keys. E was that of the older stages, which is still to be seen in their bits, and that
+of the stage itself while it filled, whose mean follows from the error that it has now:
+
+    keys of a stage = new keys * (offered per new one, by its own errors) / (1 - E of the older)
+
+How many were reported by mistake is a matter of chance, about a Poisson number: that is the
+interval, together with the spread of what the bits say. The bits alone would tell of the keys, too,
+but two to twenty times less exactly. They serve as a witness: a count that they contradict (after
+a crash of durability `process` it is an upper bound) widens the interval to what they say.
+
+In: the stages, oldest first; out: an Estimate. Not here: errors (accuracy.py, overlap.py).
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.filters import overlap
+from bloomstore.filters.accuracy import SIGMAS_95, error_at, keys_and_sigma, offered_per_new
+from bloomstore.filters.estimate import Estimate
+from bloomstore.filters.overlap import UpTo
+from bloomstore.spec.geometry import Geometry
+from bloomstore.theory import sharing
+
+# Standard deviations from what the bits say at which a count is doubted. One sound stage in seven
+# is further off: it gets a wider interval than it needs.
+_DOUBT = 1.5
+# Mean mistakes below which none is what 97.5 % of all filters have.
+_NONE = 0.025
+_UNKNOWN = Estimate(math.inf, 0.0, math.inf, uncertain=True)
+
+
+class Counted(NamedTuple):
+    """One stage: what its bits mean, how many are set, keys that were new, and its vector."""
+
+    geometry: Geometry
+    set_bits: int
+    keys: int
+    bits: NDArray[np.uint8] | None = None
+
+
+def distinct_keys(stages: abc.Sequence[Counted]) -> Estimate:
+    """How many different keys were added to the stages."""
+    errors = [error_at(stage.geometry, stage.set_bits, stage.bits) for stage in stages]
+    value = variance = sampled = below = above = 0.0
+    before, load = UpTo(0.0, 0.0), 1.0
+    for stage, after in zip(stages, _errors_up_to(stages, errors), strict=True):
+        told, sigma = keys_and_sigma(stage.geometry, stage.set_bits)
+        here = _within(before.error, after.error)
+        offered = stage.keys * offered_per_new(stage.geometry, here)
+        keys = _over(offered, 1.0 - before.error)
+        # The same with errors one sigma higher: both come from one sample, and err together.
+        worse = _within(before.error + before.sigma, after.error + after.sigma)
+        worst = stage.keys * offered_per_new(stage.geometry, worse)
+        worst = _over(worst, 1.0 - before.error - before.sigma)
+        if not (sigma < math.inf and worst < math.inf):
+            return _UNKNOWN
+        value += keys
+        mistaken = max(0.0, keys - stage.keys)
+        variance += mistaken * keys / max(stage.keys, 1) + _luck(stage.geometry, told, mistaken)
+        sampled += worst - keys
+        # The bits tell of fewer keys than came where older stages keep them from some positions.
+        low, high = told, _in_fewer_cells(told, stage, load)
+        if not low - _DOUBT * sigma <= offered <= high + _DOUBT * sigma:
+            passed = 1.0 - before.error
+            below += max(0.0, (offered - low) / passed + SIGMAS_95 * sigma)
+            above += max(0.0, (high - offered) / passed + SIGMAS_95 * sigma)
+        load *= sharing.shrinking(here, sharing.plain_moment(here, stage.geometry.hashes))
+        before = after
+    new = float(sum(stage.keys for stage in stages))
+    spread = SIGMAS_95 * math.sqrt(variance + sampled**2)
+    if value - new > _NONE:
+        spread += 0.5  # keys are whole
+    low = max(new, value - spread) if not below else max(0.0, value - spread - below)
+    return Estimate(value, min(value, low), value + spread + above)
+
+
+def _within(before: float, after: float) -> float:
+    """The error that a stage adds to that before it, for keys that nothing before it reports."""
+    return min(1.0, max(0.0, _over(after - before, 1.0 - before)))
+
+
+def _over(number: float, share: float) -> float:
+    """The number over a share that may be nothing; nothing left of nothing is nothing."""
+    if share > 0.0:
+        return number / share
+    return math.inf if number > 0.0 else 0.0
+
+
+def _in_fewer_cells(told: float, stage: Counted, load: float) -> float:
+    """What the bits tell of if all of them lie in 1/load of the vector: at most so many keys."""
+    fill = stage.set_bits / stage.geometry.vector_bits
+    if fill == 0.0 or load == 1.0:
+        return told
+    if load * fill >= 1.0:
+        return math.inf
+    return told * math.log1p(-load * fill) / (load * math.log1p(-fill))
+
+
+def _errors_up_to(stages: abc.Sequence[Counted], errors: list[float]) -> list[UpTo]:
+    known = [(stage.bits, stage.geometry) for stage in stages if stage.bits is not None]
+    if len(known) < len(stages):
+        known = []  # of a stage that cannot be read only the counts are known
+    return overlap.errors_up_to(known, errors, overlap.MANY)
+
+
+def _luck(geometry: Geometry, keys: float, mistaken: float) -> float:
+    """Variance of the mistakes because a vector may fill more or less evenly than on average."""
+    if keys == 0.0:
+        return 0.0
+    spread = geometry.hashes / math.sqrt(geometry.vector_bits)
+    return (mistaken * spread) ** 2

@@ -1,0 +1,86 @@
+"""What blocks of ones do to the numbers of a stage.
+
+A damaged block is ones until its filter is rebuilt: it reports every key that needs nothing else.
+How much that adds to the error depends on the layout:
+
+    plain     each of the k bits of a key may lie in it: (s + (1 - s) p)^k
+    sliced    it lies in one slice, or in two: the product of s_j + (1 - s_j) p over all slices j
+    blocked   the whole key lies in it, or nothing of it: s + (1 - s) times the error of the rest
+
+s is the share of the bits that is damaged, p the fill of the rest.
+
+In: a stage's row, out: an error rate, or the set bits that the stage would have had.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore.catalog.rows import StageRow
+from bloomstore.filters.accuracy import error_at
+from bloomstore.segment.blocks import Ranges, bits_in, blocks_in, joined_ranges
+from bloomstore.segment.header import BLOCK_BYTES
+from bloomstore.spec.geometry import Geometry, LayoutCode
+
+
+def error_of(row: StageRow, bits: NDArray[np.uint8] | None = None) -> float:
+    """Error of a stage as it is now, damaged blocks and all, by its vector if there is one."""
+    geometry = row.spec.geometry
+    if not row.damaged:
+        return error_at(geometry, row.set_bits, bits)
+    shares = _damaged_shares(geometry, row.damaged)
+    usual = undamaged_bits(row)
+    if geometry.layout is LayoutCode.BLOCKED:
+        return shares[0] + (1.0 - shares[0]) * error_at(geometry, usual)
+    fill = usual / geometry.vector_bits
+    hits = [share + (1.0 - share) * fill for share in shares]
+    return math.prod(hits) if geometry.layout is LayoutCode.SLICED else hits[0] ** geometry.hashes
+
+
+def undamaged_bits(row: StageRow) -> int:
+    """Set bits of the stage if its damaged blocks were as full as the others are."""
+    geometry = row.spec.geometry
+    if not row.damaged:
+        return row.set_bits
+    shares = _damaged_shares(geometry, row.damaged)
+    left = geometry.vector_bits - sum(shares) * geometry.slice_bits
+    found = row.set_bits - bits_in(geometry, row.damaged)
+    if left < 1:
+        return geometry.vector_bits  # nothing is known: it may hold any number of keys
+    return min(geometry.vector_bits, max(0, round(found / left * geometry.vector_bits)))
+
+
+def with_damage(row: StageRow, blocks: abc.Iterable[int]) -> StageRow:
+    """The row as it will be once these blocks are ones for everybody."""
+    fresh = joined_ranges(set(blocks) - blocks_in(row.damaged))
+    geometry = row.spec.geometry
+    fill = undamaged_bits(row) / geometry.vector_bits
+    return replace(
+        row,
+        damaged=joined_ranges(blocks_in(row.damaged) | blocks_in(fresh)),
+        set_bits=row.set_bits + round((1.0 - fill) * bits_in(geometry, fresh)),
+    )
+
+
+def _damaged_shares(geometry: Geometry, damaged: Ranges) -> list[float]:
+    """Which share of the bits that keys can set is damaged, slice by slice."""
+    return [
+        sum(
+            max(0, min(end * 8 * BLOCK_BYTES, last) - max(begin * 8 * BLOCK_BYTES, first))
+            for begin, end in damaged
+        )
+        / geometry.slice_bits
+        for first, last in _slices(geometry)
+    ]
+
+
+def _slices(geometry: Geometry) -> abc.Iterator[tuple[int, int]]:
+    """First bit of each slice, and the one after its last."""
+    for number in range(geometry.slices):
+        first = number * geometry.stride_bits
+        yield first, first + geometry.slice_bits
