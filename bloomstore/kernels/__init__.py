@@ -6,6 +6,8 @@ numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND s
     find        which keys are reported by any of the vectors
     find_keys   the same for a list of plain keys or an int64 array, without fingerprints in between
     are_all     whether every value of a list is exactly of one type
+    are_integers
+                whether every one is exactly an int between two bounds
     preview     what adding keys would change, up to given limits
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
@@ -34,6 +36,7 @@ __all__ = [
     "OneKey",
     "apply",
     "are_all",
+    "are_integers",
     "block_checksums",
     "count_bits",
     "find",
@@ -42,6 +45,7 @@ __all__ = [
     "fingerprints_of_list",
     "fingerprints_of_slices",
     "insert",
+    "mark",
     "preview",
 ]
 
@@ -58,6 +62,7 @@ try:
         OneKey,
         apply,
         are_all,
+        are_integers,
         block_checksums,
         count_bits,
         find,
@@ -66,6 +71,7 @@ try:
         fingerprints_of_list,
         fingerprints_of_slices,
         insert,
+        mark,
         preview,
     )
 except ImportError as error:
@@ -78,6 +84,7 @@ except ImportError as error:
         BACKEND,
         apply,
         are_all,
+        are_integers,
         block_checksums,
         count_bits,
         find,
@@ -86,6 +93,7 @@ except ImportError as error:
         fingerprints_of_list,
         fingerprints_of_slices,
         insert,
+        mark,
         preview,
     )
     from bloomstore.kernels.one_key import Keeper, OneKey

@@ -80,9 +80,10 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
         check_vector(vector, geometry)
 
 
-def check_found(found: NDArray[np.bool_], keys: int) -> None:
-    """Refuse what cannot take the answers for so many keys."""
+def check_found(found: NDArray[np.bool_], keys: int | None) -> None:
+    """Refuse what cannot take the answers for so many keys (None: for any number of them)."""
     _check_array("found", found, np.dtype(np.bool_))
+    keys = len(found) if keys is None else keys
     if found.shape != (keys,) or not found.flags.writeable:
         raise ValueError(f"found must be writable and have {keys} entries, got {found.shape}")
 
@@ -101,6 +102,19 @@ def check_blocks(
         raise ValueError(f"block_bytes must be a multiple of 8, got {block_bytes}")
     if len(blocks) and not 0 <= blocks.min() <= blocks.max() < -(-len(vector) // block_bytes):
         raise ValueError(f"blocks must lie inside of {len(vector)} bytes")
+
+
+def check_flags(flags: NDArray[np.uint8], shift: int, geometry: Geometry) -> None:
+    """Refuse flags that are too few for the bits of a vector, or less than a line each."""
+    _check_geometry(geometry)
+    _check_array("flags", flags, np.dtype(np.uint8))
+    if flags.ndim != 1:
+        raise ValueError(f"flags must have one dimension, got {flags.ndim}")
+    if not flags.flags.writeable:
+        raise ValueError("flags must be writable, got a read-only array")
+    bits = 8 * geometry.vector_bytes
+    if not 9 <= shift <= 63 or len(flags) <= (bits - 1) >> shift:
+        raise ValueError(f"{len(flags)} flags do not fit {bits} bits, shifted by {shift}")
 
 
 def limit(number: int) -> int:

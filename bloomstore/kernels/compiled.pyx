@@ -24,6 +24,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr
 
 import numpy as np
 
@@ -80,7 +81,8 @@ cdef extern from "shares.h" nogil:
     uint64_t bloom_count(const uint8_t *, size_t)
     int bloom_has(const bloom_vector *, uint64_t, uint64_t)
     int bloom_missing(const bloom_vector *, uint64_t, uint64_t)
-    int bloom_add(const bloom_vector *, uint64_t, uint64_t, int)
+    int bloom_add(const bloom_vector *, uint64_t, uint64_t, int, uint8_t *, unsigned)
+    void bloom_mark(const bloom_vector *, const uint64_t *, size_t, uint8_t *, size_t, unsigned)
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
 
@@ -89,6 +91,7 @@ cdef extern from "pykey.h":
         uint32_t of_str
         uint32_t of_int
         uint32_t of_bytes
+    int bloom_are_between(PyObject *, int64_t, int64_t)
     int bloom_print_of(PyObject *, const bloom_seeds *, bloom_print *)
     int bloom_prints_of_list(
         PyObject *, Py_ssize_t, Py_ssize_t, const bloom_seeds *, uint64_t *, unsigned)
@@ -356,6 +359,24 @@ def apply(vector, geometry, prints):
             bloom_insert_in_parts(held.vectors, keys.words, keys.n, NULL, parts)
         else:
             bloom_apply(held.vectors, keys.words, keys.n)
+
+
+def mark(flags, unsigned shift, geometry, prints):
+    """Set the flag of each bit of these keys, by its address >> shift."""
+    cdef bloom_vector v
+    cdef uint64_t bits = 8 * _describe(&v, geometry)
+    cdef _Prints keys = _Prints(prints)
+    cdef Py_buffer view
+    _take(flags, "flags", "uint8", 1, &view)
+    try:
+        if view.readonly:
+            raise ValueError("flags must be writable, got a read-only array")
+        if not 9 <= shift <= 63 or <uint64_t>view.len <= (bits - 1) >> shift:
+            raise ValueError(f"{view.len} flags do not fit {bits} bits, shifted by {shift}")
+        with nogil:
+            bloom_mark(&v, keys.words, keys.n, <uint8_t *>view.buf, view.len, shift)
+    finally:
+        PyBuffer_Release(&view)
 
 
 def count_bits(vector):

@@ -17,7 +17,7 @@ def find_keys(vectors, geometries, keys, seed, found):
     cdef bloom_question asked
     cdef int outcome
     cdef unsigned parts = _parts_of(len(keys))
-    arguments.check_found(found, len(keys))
+    arguments.check_found(found, None if type(keys) is list else len(keys))
     PyObject_GetBuffer(found, &answers, PyBUF_WRITABLE)
     asked.vectors, asked.count, asked.found = held.vectors, held.count, <uint8_t *>answers.buf
     try:
@@ -70,3 +70,15 @@ def are_all(list values, type kind):
         if type(values[place]) is not kind:
             return False
     return True
+
+
+def are_integers(list values, object least, object most):
+    """Whether every value of the list is exactly an int between these two, which count."""
+    cdef int overflow = 0
+    cdef int64_t low, high = 0
+    low = PyLong_AsLongLongAndOverflow(least, &overflow)
+    if not overflow:
+        high = PyLong_AsLongLongAndOverflow(most, &overflow)
+    if not overflow:
+        return bool(bloom_are_between(<PyObject *>values, low, high))
+    return all([type(value) is int and least <= value <= most for value in values])

@@ -8,7 +8,7 @@
  * and asks for their lines (prefetch), and only then looks at the bits.
  *
  * Invariants
- *   1. preview and count write nothing to a vector; insert and apply only set bits.
+ *   1. preview, mark and count write nothing to a vector; insert and apply only set bits.
  *   2. Keys are gone through in order where the order matters (insert, preview).
  *
  * Not here: lookups (find.h), the meaning of addresses (vector.h), checks of arguments (compiled.pyx).
@@ -157,18 +157,25 @@ static void bloom_insert(
 }
 
 /* One key: how many bits it has set, 0 if it was reported; -1, and nothing is set, if it is new and
- * there is no room. */
-static inline int bloom_add(const bloom_vector *v, uint64_t h1, uint64_t h2, int has_room) {
+ * there is no room. The flag of each of its bits, by address >> shift, is set first, unless flags is
+ * NULL: all of them are set. */
+static inline int bloom_add(
+    const bloom_vector *v, uint64_t h1, uint64_t h2, int has_room, uint8_t *flags, unsigned shift
+) {
     uint64_t addresses[BLOOM_MAX_HASHES];
     unsigned j;
     int bits = 0;
     if (!has_room) return bloom_has(v, h1, h2) ? 0 : -1;
     if (v->kind == BLOOM_BLOCKED) {
-        uint8_t *line = v->bits + bloom_high64(h1, v->blocks) * 64;
+        uint64_t number = bloom_high64(h1, v->blocks);
+        uint8_t *line = v->bits + number * 64;
+        if (flags) flags[(number * 512) >> shift] = 1;
         BLOOM_WITH_CONSTANT(v->hashes, bits = (int)bloom_block_set(line, h1, h2, hashes))
         return bits;
     }
     bloom_addresses(v, h1, h2, addresses);
+    if (flags)
+        for (j = 0; j < v->hashes; j++) flags[addresses[j] >> shift] = 1;
     for (j = 0; j < v->hashes; j++) {
         bits += !bloom_bit(v->bits, addresses[j]);
         bloom_set_bit(v->bits, addresses[j]);
@@ -188,6 +195,30 @@ static inline int bloom_missing(const bloom_vector *v, uint64_t h1, uint64_t h2)
         bits += i == j;
     }
     return bits;
+}
+
+/* Keys after which is looked whether all flags are set: then no later key can set one. */
+#ifndef BLOOM_MARKS
+#define BLOOM_MARKS 64
+#endif
+
+/* Sets the flags of all bits of these keys, by address >> shift. */
+static void bloom_mark(
+    const bloom_vector *v, const uint64_t *prints, size_t n, uint8_t *flags, size_t count,
+    unsigned shift
+) {
+    uint64_t addresses[BLOOM_MAX_HASHES];
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n; i++) {
+        if (i % BLOOM_MARKS == 0 && !memchr(flags, 0, count)) return;
+        if (v->kind == BLOOM_BLOCKED) {
+            flags[(bloom_high64(prints[2 * i], v->blocks) * 512) >> shift] = 1;
+            continue;
+        }
+        bloom_addresses(v, prints[2 * i], prints[2 * i + 1], addresses);
+        for (j = 0; j < v->hashes; j++) flags[addresses[j] >> shift] = 1;
+    }
 }
 
 static void bloom_apply(const bloom_vector *vector, const uint64_t *prints, size_t n) {

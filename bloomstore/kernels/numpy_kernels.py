@@ -70,12 +70,14 @@ def find_keys(
 
     `found` has an entry for each key, all False, and gets the answers. A list is left to the
     caller from its first key on that is not exactly a str, bytes or int64, or some keys before it;
-    this twin leaves all of it.
+    this twin leaves all of it. Other threads may change a list: it is asked for as many keys as
+    `found` has entries, and for fewer when it is shorter.
     """
     arguments.check_vectors(vectors, geometries)
-    arguments.check_found(found, len(keys))
     if isinstance(keys, list):
+        arguments.check_found(found, None)
         return 0
+    arguments.check_found(found, len(keys))
     arguments.check_int64(keys)
     for start in range(0, len(keys), _CHUNK):
         prints = murmur_int64(keys[start : start + _CHUNK], seed)
@@ -87,6 +89,11 @@ def are_all(values: list[Any], kind: type) -> bool:
     """Whether every value of the list is exactly of this type."""
     # list.count takes 13 ns per value, a set of the types 21; the compiled twin 2.
     return list(map(type, values)).count(kind) == len(values)
+
+
+def are_integers(values: list[Any], least: int, most: int) -> bool:
+    """Whether every value of the list is exactly an int between these two, which count."""
+    return not values or (are_all(values, int) and least <= min(values) and max(values) <= most)
 
 
 def preview(
@@ -131,6 +138,21 @@ def apply(vector: Bits, geometry: Geometry, prints: Prints) -> None:
     arguments.check_prints(prints)
     for start in range(0, len(prints), _CHUNK):
         _set_all(vector, geometry, prints[start : start + _CHUNK])
+
+
+def mark(flags: Bits, shift: int, geometry: Geometry, prints: Prints) -> None:
+    """Set the flag of each bit of these keys, by its address >> shift.
+
+    Ends when all are set: of many keys the first thousands have set them.
+    """
+    arguments.check_flags(flags, shift, geometry)
+    arguments.check_prints(prints)
+    for start in range(0, len(prints), _CHUNK):
+        for j in range(geometry.hashes):
+            if flags.all():
+                return
+            addresses = bit_addresses(geometry, prints[start : start + _CHUNK], j)
+            flags[(addresses >> np.uint64(shift)).view(np.int64)] = 1
 
 
 def count_bits(vector: Bits) -> int:

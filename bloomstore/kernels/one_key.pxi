@@ -1,6 +1,7 @@
 # One key at a time, in one go from the key to the bits. Part of compiled.pyx; its twin is one_key.py.
 #
 # Lookup: compare the generation word, hash, look at the bits of each vector, newest first.
+# Add: nothing is done here while a batch is open: the key may belong to it.
 # Add (durability `process`): likewise, when the writer lock is kept by this process and no thread is
 # inside; the bits and counts of the newest stage are changed in the shared mapping. Everything else
 # goes to `_contains_slowly` and `_add_slowly` of the handle.
@@ -21,6 +22,7 @@ cdef enum:
     _APPLYING = 3
     _SET_BITS = 0
     _KEYS = 1
+    _FLAGS = 8  # bytes from here to the end of the page
 
 
 cdef class Keeper:
@@ -66,6 +68,7 @@ cdef class OneKey:
     cdef public uint64_t _fast_generation
     cdef public int64_t _dirty_tenure
     cdef public bint _adds_durably
+    cdef public dict _batches  # those that are open, of any thread
     cdef volatile uint64_t *generation  # in `words`
     cdef bloom_one one
     cdef _Words words
@@ -75,6 +78,9 @@ cdef class OneKey:
     cdef _Words counts
     cdef uint64_t number
     cdef int64_t most_bits, most_keys
+    cdef unsigned shift  # from the address of a bit to its flag
+    cdef size_t flags
+    cdef int64_t marked_tenure  # in which all flags were seen to be set; storing them takes 5 ns
 
     def __cinit__(self, *_, **__):
         self._fast_generation = NEVER  # before __init__, whoever forgets to call it
@@ -82,6 +88,7 @@ cdef class OneKey:
     def __init__(self, seed):
         self._seed = seed
         self._dirty_tenure = -1
+        self._batches = {}
         self.one.seeds = _seeds(seed)
 
     def _point_at(self, words, vectors, geometries):
@@ -99,14 +106,19 @@ cdef class OneKey:
         bloom_point_at(&self.one, held.vectors, held.count)
 
     def _add_into(self, Keeper keeper not None, words, vector, geometry, counts, number,
-                  most_bits, most_keys):
-        """Takes the newest stage for adds: its vector, counts, and limits of both."""
+                  most_bits, most_keys, unsigned shift):
+        """Takes the newest stage for adds: its vector, counts with flags, and limits of both."""
         self.keeper = None
         self.target = _Vectors(1)
         self.target.add(vector, geometry, True)
         self.words = _Words(words, True, 4)
         self.generation = self.words.at + _GENERATION
-        self.counts = _Words(counts, True, 2)
+        self.counts = _Words(counts, True, 512)
+        self.flags = 1 + ((8 * self.target.vectors.bytes - 1) >> min(shift, 63))
+        if shift < 9 or self.flags > 4096 - 8 * _FLAGS:
+            raise ValueError(f"no room for the flags of {geometry}, shifted by {shift}")
+        self.shift = shift
+        self.marked_tenure = -2
         self.number = number
         self.most_bits = most_bits
         self.most_keys = most_keys
@@ -142,6 +154,8 @@ cdef class OneKey:
         cdef bloom_print made
         cdef size_t i
         cdef int outcome
+        if len(self._batches):
+            return self._add_slowly(key)
         if self._adds_durably:
             return self.add_durably(key)
         if (
@@ -213,7 +227,12 @@ cdef class OneKey:
             <int64_t>set_bits + v.hashes <= self.most_bits and <int64_t>keys < self.most_keys
         )
         self.words.at[_APPLYING] = self.number
-        cdef int bits = bloom_add(v, made.h1, made.h2, has_room)
+        cdef uint8_t *flags = NULL
+        if self.marked_tenure != self._dirty_tenure:
+            flags = <uint8_t *>(self.counts.at + _FLAGS)
+            if not self.keeper.adds % 64 and memchr(flags, 0, self.flags) is NULL:
+                self.marked_tenure = self._dirty_tenure  # nobody clears one in this tenure
+        cdef int bits = bloom_add(v, made.h1, made.h2, has_room, flags, self.shift)
         if bits > 0:
             self.counts.at[_SET_BITS] = set_bits + bits
             self.counts.at[_KEYS] = keys + 1

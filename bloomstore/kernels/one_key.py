@@ -5,8 +5,8 @@ the layers. The compiled twin does both by itself, in one go from the key to the
 nothing is out of the ordinary:
 
     lookup  `_fast_generation` equals the generation word
-    add     likewise, and the writer lock is kept and free (Keeper), in the tenure in which the
-            handle's filter was marked dirty, and the newest stage has room for the key
+    add     likewise, and no batch is open, and the writer lock is kept and free (Keeper), in the
+            tenure in which the handle's filter was marked dirty, and the newest stage has room
 
 Not here: what is out of the ordinary (store/filter.py).
 """
@@ -42,6 +42,7 @@ class OneKey:
         self._fast_generation = NEVER
         self._dirty_tenure = -1
         self._adds_durably = False
+        self._batches: dict[Any, Any] = {}  # those that are open, of any thread
 
     def _point_at(
         self,
@@ -62,8 +63,9 @@ class OneKey:
         number: int,
         most_bits: int,
         most_keys: int,
+        shift: int,
     ) -> None:
-        """Takes the newest stage for adds: its vector, counts, and limits of both."""
+        """Takes the newest stage for adds: its vector, counts with flags, and limits of both."""
 
     def _missing_bits(
         self,

@@ -62,7 +62,10 @@ static BLOOM_INLINE int bloom_int64_of(PyObject *key, uint64_t *out, int may_cal
 }
 
 static inline int bloom_print_of_unicode(PyObject *key, uint32_t seed, bloom_print *out) {
-    PyObject *encoded = PyUnicode_AsUTF8String(key);
+    PyObject *encoded;
+    Py_INCREF(key); /* an error may run the collector, whose finalizers may take it off a list */
+    encoded = PyUnicode_AsUTF8String(key);
+    Py_DECREF(key);
     if (!encoded) {
         PyErr_Clear();
         return 0;
@@ -121,6 +124,19 @@ static BLOOM_INLINE void bloom_prefetch_object(PyObject *keys, Py_ssize_t at, Py
         BLOOM_PREFETCH(next);
         BLOOM_PREFETCH(next + 63); /* a str of more than 20 characters goes beyond one line */
     }
+}
+
+/* Whether every object of a list is exactly an int from `least` to `most`. */
+static int bloom_are_between(PyObject *values, int64_t least, int64_t most) {
+    Py_ssize_t i, size = PyList_GET_SIZE(values);
+    for (i = 0; i < size; i++) {
+        PyObject *value = PyList_GET_ITEM(values, i);
+        uint64_t number;
+        bloom_prefetch_object(values, i, size);
+        if (!PyLong_CheckExact(value) || !bloom_int64_of(value, &number, 1)) return 0;
+        if ((int64_t)number < least || (int64_t)number > most) return 0;
+    }
+    return 1;
 }
 
 /* Integers that are taken out of their objects, and then hashed together. */

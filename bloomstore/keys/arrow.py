@@ -33,7 +33,7 @@ from bloomstore.errors import KeyTypeError, KeyValueError
 from bloomstore.hashing.fingerprint import Prints, digest, gather, murmur_seed
 from bloomstore.kernels.arguments import is_plain_int64
 from bloomstore.keys.encoding import BYTES, STR, refusal
-from bloomstore.keys.sequences import from_array, from_list, refuse
+from bloomstore.keys.sequences import from_array, from_list, refuse, values_of
 
 _NUMBERS: Final = {
     "int8": "<i1",
@@ -80,13 +80,20 @@ def from_arrow(array: Any, seed: int, first: int = 0) -> Prints:
     return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
 
-def hash_slices(memory: memoryview, offsets: npt.NDArray[Any], tag: int, seed: int) -> Prints:
+def hash_slices(
+    memory: memoryview, offsets: npt.NDArray[Any], tag: int, seed: int, first: int = 0
+) -> Prints:
     """Fingerprints of the keys that lie between each offset into memory and the next."""
     if not is_plain_int64(offsets):
         offsets = offsets.astype(np.int64)
-    prints = kernels.fingerprints_of_slices(memory, offsets, tag, seed)
+    try:
+        prints = kernels.fingerprints_of_slices(memory, offsets, tag, seed)
+    except ValueError:  # as below
+        prints = None
     if prints is not None:
         return prints
+    outside = (offsets[:-1] < 0) | (offsets[:-1] > offsets[1:]) | (offsets[1:] > len(memory))
+    _refuse_outside(outside, first)
     folded = murmur_seed(tag, seed)
     bounds = pairwise(offsets.tolist())
     return gather([digest(memory[start:stop], folded) for start, stop in bounds])
@@ -111,19 +118,26 @@ def _from_one(array: Any, seed: int, first: int) -> Prints:
         if keys == 0:  # an empty array may come without its buffers
             return gather([])
         offsets = _window(array.buffers()[1], width, array.offset, keys + 1)
-        return hash_slices(_memory(array.buffers()[2]), offsets, tag, seed)
+        return hash_slices(_memory(array.buffers()[2]), offsets, tag, seed, first)
     if name in _VIEWS:
-        return _from_views(array, _VIEWS[name], seed)
+        return _from_views(array, _VIEWS[name], seed, first)
     if name.startswith("fixed_size_binary["):
         width = array.type.byte_width
         offsets = np.arange(array.offset, array.offset + keys + 1, dtype=np.int64) * width
-        return hash_slices(_memory(array.buffers()[1]), offsets, BYTES, seed)
+        return hash_slices(_memory(array.buffers()[1]), offsets, BYTES, seed, first)
     if name == "null":  # without values, since nulls were refused above
         return gather([])
     raise KeyTypeError(
         f"Arrow array of type {name} is not a batch of keys; accepted: ints, floats, bool, strings,"
         " binary, date32, decimal, timestamps up to microseconds, uuid, dictionaries of these"
     )
+
+
+def _refuse_outside(outside: npt.NDArray[np.bool_], first: int) -> None:
+    """Refuses the first key whose offset or index leads out of the array's own memory."""
+    if outside.any():
+        why = "its offset or index leads out of the Arrow array, which is damaged"
+        refuse(KeyValueError(why), first + int(np.argmax(outside)))
 
 
 def _memory(buffer: Any) -> memoryview:
@@ -147,11 +161,13 @@ def _bools(array: Any) -> npt.NDArray[Any]:
     return np.unpackbits(octets, bitorder="little")[odd : odd + len(array)]
 
 
-def _from_views(array: Any, tag: int, seed: int) -> Prints:
+def _from_views(array: Any, tag: int, seed: int, first: int) -> Prints:
     views, *texts = array.buffers()[1:]
     memory = _memory(views)
     long = [_memory(text) for text in texts]
-    fields = _window(views, "<i4", 4 * array.offset, 4 * len(array)).reshape(-1, 4).tolist()
+    table = _window(views, "<i4", 4 * array.offset, 4 * len(array)).reshape(-1, 4)
+    fields = table.tolist()
+    _refuse_outside(_leads_out(table.astype(np.int64), long), first)
     start = array.offset * _VIEW_BYTES + 4
     folded = murmur_seed(tag, seed)
     digests = []
@@ -164,23 +180,47 @@ def _from_views(array: Any, tag: int, seed: int) -> Prints:
     return gather(digests)
 
 
+def _leads_out(table: npt.NDArray[np.int64], texts: list[memoryview]) -> npt.NDArray[np.bool_]:
+    """Which views say that their text lies where no text is."""
+    length, _, number, offset = table.T
+    sizes = np.array([len(text) for text in texts] or [0])
+    known = (number >= 0) & (number < len(texts))
+    end = np.where(known, sizes[np.where(known, number, 0)], -1)
+    outside = (offset < 0) | (offset + length > end)
+    leads_out: npt.NDArray[np.bool_] = (length < 0) | ((length > _INLINE_BYTES) & outside)
+    return leads_out
+
+
 def _from_dictionary(array: Any, seed: int, first: int) -> Prints:
-    if len(array.dictionary) <= len(array):
+    words = array.dictionary
+    indices = _numbers(array.indices, _NUMBERS[str(array.indices.type)])
+    _refuse_outside((indices < 0) | (indices >= len(words)), first)
+    if len(words) <= len(array):
         try:
-            words = from_arrow(array.dictionary, seed)
-            indices = _numbers(array.indices, _NUMBERS[str(array.indices.type)])
-            prints: Prints = words[indices]
+            prints: Prints = from_arrow(words, seed)[indices]
             return prints
         except (KeyTypeError, KeyValueError):
             pass  # a null or NaN that perhaps no row uses: ask the rows
-    return from_arrow(array.dictionary_decode(), seed, first)
+    try:
+        rows = array.dictionary_decode()
+    except NotImplementedError:  # pyarrow cannot take all types of values by their index
+        return _word_by_word(words, indices, seed, first)
+    return from_arrow(rows, seed, first)
+
+
+def _word_by_word(words: Any, indices: npt.NDArray[Any], seed: int, first: int) -> Prints:
+    used, row, place = np.unique(indices, return_index=True, return_inverse=True)
+    prints = np.empty((len(used), 2), dtype=np.uint64)
+    for i in np.argsort(row).tolist():  # in the order of the rows: the first refused one is named
+        prints[i] = from_arrow(words.slice(int(used[i]), 1), seed, first + int(row[i]))[0]
+    found: Prints = prints[place]
+    return found
 
 
 def _from_objects(array: Any, seed: int, first: int) -> Prints:
-    try:
-        keys = array.to_pylist()
-    except (ValueError, OverflowError) as error:
-        raise KeyValueError(
-            f"Arrow array of type {array.type} at key {first} of the batch or later: {error}"
-        ) from None
-    return from_list(keys, seed, first)
+    return from_list(values_of(array, _to_pylist, first), seed, first)
+
+
+def _to_pylist(array: Any) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    return values

@@ -15,21 +15,35 @@ Not here: the loops over keys (sequences.py, arrow.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MappingView,
+    Sequence,
+)
+from collections.abc import (
+    Set as AbstractSet,
+)
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from bloomstore import kernels
-from bloomstore.errors import KeyTypeError, SpecError
+from bloomstore.errors import KeysChanged, KeyTypeError, KeyValueError, SpecError
 from bloomstore.hashing.fingerprint import Prints
 from bloomstore.keys.arrow import from_arrow
 from bloomstore.keys.encoding import Key
-from bloomstore.keys.sequences import from_array, from_list
+from bloomstore.keys.sequences import from_array, from_list, refuse, values_of
 
 # 16384 fingerprints are 256 KiB: they stay in the cache on their way to the kernels.
 CHUNK_KEYS: Final = 16384
+
+# What reading leaves as it is; an iterator may well know how many are left.
+_CONTAINERS: Final = (Sequence, AbstractSet, Mapping, MappingView)
 
 _Reader: TypeAlias = Callable[[Any, int, int], Prints]
 _Slicer: TypeAlias = Callable[[Any, int, int], Any]
@@ -41,8 +55,8 @@ def fingerprints(keys: Iterable[Key], seed: int = 0) -> Prints:
     Raises KeyTypeError or KeyValueError that names the key by its place, counted from 0.
     """
     form = _form(keys)
-    if form is None:
-        return from_list(list(keys), seed)
+    if form is None or type(keys) is list:
+        return from_list(list(_iterator(keys)), seed)
     reader, _ = form
     return reader(keys, seed, 0)
 
@@ -59,10 +73,30 @@ def fingerprint_chunks(
         raise SpecError(f"chunk_keys must be at least 1, got {chunk_keys}")
     form = _form(keys)
     if form is None:
-        return _stream_chunks(iter(keys), seed, chunk_keys)
+        return _stream_chunks(_iterator(keys), seed, chunk_keys)
+    count = len(keys)  # type: ignore[arg-type]
     if type(keys) is list:
-        return _list_chunks(keys, seed, chunk_keys)
-    return _slice_chunks(keys, *form, seed, chunk_keys)
+        return _chunks(keys, count, partial(_part_of_list, keys, seed), chunk_keys)
+    return _chunks(keys, count, partial(_part, keys, *form, seed), chunk_keys)
+
+
+def _iterator(keys: Any) -> Iterator[Any]:
+    """Its keys one by one; a container that changes its length meanwhile raises KeysChanged."""
+    try:
+        iterator = iter(keys)
+    except TypeError as error:
+        raise KeyTypeError(f"{type(keys).__name__} is not a batch of keys: {error}") from None
+    return _watched(keys, len(keys), iterator) if isinstance(keys, _CONTAINERS) else iterator
+
+
+def _watched(keys: Any, count: int, iterator: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from iterator
+    except RuntimeError:  # what a set, a dict or a deque says that was changed
+        if type(keys).__module__ in ("builtins", "collections"):
+            raise KeysChanged(type(keys).__name__) from None
+        raise
+    check_unchanged(keys, count)
 
 
 def _stream_chunks(keys: Iterator[Key], seed: int, chunk_keys: int) -> Iterator[Prints]:
@@ -72,18 +106,33 @@ def _stream_chunks(keys: Iterator[Key], seed: int, chunk_keys: int) -> Iterator[
         first += len(chunk)
 
 
-def _list_chunks(keys: list[Any], seed: int, chunk_keys: int) -> Iterator[Prints]:
-    """Parts of a list are hashed in place if they can be: a slice costs 5 ns per key."""
-    for first in range(0, len(keys), chunk_keys):
-        prints = kernels.fingerprints_of_list(keys, seed, first, first + chunk_keys)
-        yield from_list(keys[first : first + chunk_keys], seed, first) if prints is None else prints
-
-
-def _slice_chunks(
-    keys: Any, reader: _Reader, slicer: _Slicer, seed: int, chunk_keys: int
+def _chunks(
+    keys: Any, count: int, read: Callable[[int, int], Prints], chunk_keys: int
 ) -> Iterator[Prints]:
-    for first in range(0, len(keys), chunk_keys):
-        yield reader(slicer(keys, first, chunk_keys), seed, first)
+    """Each part is read at one moment; between two of them other threads may change the keys."""
+    for first in range(0, count, chunk_keys):
+        size = min(chunk_keys, count - first)
+        prints = read(first, size)
+        check_unchanged(keys, count)
+        if len(prints) != size:
+            raise KeysChanged(type(keys).__name__)
+        yield prints
+
+
+def check_unchanged(keys: Any, count: int) -> None:
+    """Raises KeysChanged if the container has another length than when the call began."""
+    if len(keys) != count:
+        raise KeysChanged(type(keys).__name__, count, len(keys))
+
+
+def _part(keys: Any, reader: _Reader, slicer: _Slicer, seed: int, first: int, count: int) -> Prints:
+    return reader(slicer(keys, first, count), seed, first)
+
+
+def _part_of_list(keys: list[Any], seed: int, first: int, count: int) -> Prints:
+    """Parts of a list are hashed in place if they can be: a slice costs 5 ns per key."""
+    prints = kernels.fingerprints_of_list(keys, seed, first, first + count)
+    return from_list(keys[first : first + count], seed, first) if prints is None else prints
 
 
 def _form(keys: Any) -> tuple[_Reader, _Slicer] | None:
@@ -155,9 +204,26 @@ def _from_polars(keys: Any, seed: int, first: int) -> Prints:
         )
     if str(dtype) in _POLARS_NUMBERS and not keys.null_count():
         return from_array(keys.to_numpy(), seed, first)
-    return from_list(keys.to_list(), seed, first)
+    unit = "D" if str(dtype) == "Date" else getattr(dtype, "time_unit", None)
+    if unit in _POLARS_TIMES:
+        _check_years(keys.to_physical(), _POLARS_TIMES[unit], first)
+    return from_list(values_of(keys, _to_list, first), seed, first)
 
 
+def _check_years(numbers: Any, of_a_day: int, first: int) -> None:
+    """Refuses the first time outside of years 1..9999: polars itself would panic."""
+    before, after = -719_162 * of_a_day, 2_932_897 * of_a_day  # days from 1970-01-01
+    outside = ((numbers < before) | (numbers >= after)).fill_null(value=False)
+    if outside.any():
+        refuse(KeyValueError("accepted: years 1..9999"), first + outside.arg_max())
+
+
+def _to_list(keys: Any) -> list[Any]:
+    values: list[Any] = keys.to_list()
+    return values
+
+
+_POLARS_TIMES: Final = {"D": 1, "ms": 86_400_000, "us": 86_400_000_000}
 _POLARS_NUMBERS: Final = frozenset(
     {"Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64"}
     | {"Float32", "Float64", "Boolean"}

@@ -42,7 +42,7 @@ from uuid import UUID
 
 import numpy as np
 
-from bloomstore.errors import KeyTypeError, KeyValueError
+from bloomstore.errors import BloomStoreError, KeyTypeError, KeyValueError
 
 Key: TypeAlias = (
     int
@@ -109,18 +109,31 @@ _pack_double: Final = struct.Struct("<d").pack
 _pack_component: Final = struct.Struct("<BQ").pack
 _EPOCH: Final = datetime(1970, 1, 1)
 
+# What reading a key can raise: a memoryview that was released, a UUID without its number, code of
+# a subclass or of a tzinfo. Not RuntimeError or OSError, which come from signal handlers as well.
+_UNREADABLE: Final = (
+    ArithmeticError, AttributeError, BufferError, LookupError, NotImplementedError,
+    TypeError, ValueError, struct.error,
+)  # fmt: skip
+
 
 def encode(key: Key) -> Encoded:
     """The tag and the canonical bytes of one key.
 
     Raises KeyTypeError for what is no key, KeyValueError for a value that cannot be one.
     """
-    encoder = _EXACT.get(type(key))
-    if encoder is not None:
-        return encoder(key)
-    if isinstance(key, tuple):
-        return _TUPLE, _components(key, 1)
-    return _of_subclass(key)
+    try:
+        encoder = _EXACT.get(type(key))
+        if encoder is not None:
+            return encoder(key)
+        if isinstance(key, tuple):
+            return _TUPLE, _components(key, 1)
+        return _of_subclass(key)
+    except _UNREADABLE as error:
+        if isinstance(error, BloomStoreError):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        raise KeyValueError(f"{_shown(key)} is not a key: it cannot be read: {why}") from error
 
 
 def _of_subclass(key: Any) -> Encoded:
@@ -237,11 +250,11 @@ def _decimal(key: Decimal) -> Encoded:
 
 
 def _uuid(key: UUID) -> Encoded:
-    return _UUID, key.bytes
+    return _UUID, key.int.to_bytes(16, "big")
 
 
 def _date(key: date) -> Encoded:
-    return _DATE, pack_int64(key.toordinal())
+    return _DATE, pack_int64(date.toordinal(key))
 
 
 def _datetime(key: datetime) -> Encoded:

@@ -15,7 +15,7 @@ Not here: streams and other containers (batches.py), Arrow memory (arrow.py).
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -79,6 +79,17 @@ def fingerprint(key: Key, seed: int = 0) -> bytes:
 def refuse(error: KeyTypeError | KeyValueError, position: int) -> NoReturn:
     """Raise the error again with the place of the key in the batch."""
     raise type(error)(f"key {position} of the batch: {error}") from None
+
+
+def values_of(column: Any, read: Callable[[Any], list[Any]], first: int) -> list[Any]:
+    """The values of a column as Python objects; the first that has none is refused by its place."""
+    try:
+        return read(column)
+    except (ArithmeticError, LookupError, NotImplementedError, SystemError, ValueError) as error:
+        if len(column) > 1:  # SystemError: what numpy says to a str of no Unicode
+            for place in range(len(column)):
+                values_of(column[place : place + 1], read, first + place)
+        refuse(KeyValueError(f"it has no value in Python: {error}"), first)
 
 
 def from_list(keys: Sequence[Any], seed: int, first: int = 0) -> Prints:
@@ -155,7 +166,7 @@ def from_array(array: npt.NDArray[Any], seed: int, first: int = 0) -> Prints:
     if kind == "f":  # longdouble: .item() would not leave numpy
         return _one_by_one(list(array), seed, first)
     if kind in "USOT":
-        return from_list(array.tolist(), seed, first)
+        return from_list(values_of(array, np.ndarray.tolist, first), seed, first)
     raise KeyTypeError(
         f"array of dtype {array.dtype} is not a batch of keys;"
         " accepted: dtypes of int, bool, float, str, bytes, object"

@@ -161,3 +161,15 @@ def test_too_many_keys_for_one_call_are_refused(twin: ModuleType) -> None:
 def test_limits_that_are_no_integers_are_refused(twin: ModuleType) -> None:
     with pytest.raises(TypeError):
         twin.insert(empty_vector(OF), OF, PRINTS, 1.5, PLENTY)
+
+
+def test_flags_that_are_too_few_are_refused(twin: ModuleType) -> None:
+    of = GEOMETRIES[0]
+    few = np.zeros((8 * of.vector_bytes - 1) >> 9, np.uint8)
+    for flags, shift in ((few, 9), (few, 8), (few, 64), (few[::2], 9), (few.astype(np.uint64), 9)):
+        with pytest.raises(ValueError, match="flags"):
+            twin.mark(flags, shift, of, some_prints(1, 10))
+    enough = np.zeros(len(few) + 1, np.uint8)
+    enough.flags.writeable = False
+    with pytest.raises(ValueError, match="writable"):
+        twin.mark(enough, 9, of, some_prints(1, 10))

@@ -124,3 +124,16 @@ def test_answers_that_cannot_be_written_are_refused(twin: ModuleType) -> None:
 def test_exact_types_are_told_apart(twin: ModuleType, values: list[Any]) -> None:
     for kind in (int, bool, float, str):
         assert twin.are_all(values, kind) is all(type(value) is kind for value in values)
+
+
+@given(
+    values=st.lists(st.sampled_from([0, 1, -1, 2**31, -(2**63), 2**63, 2**64, True, 1.0, "1"])),
+    bits=st.sampled_from([1, 2, 32, 64, 65]),
+    is_signed=st.booleans(),
+)
+def test_integers_of_so_many_bits(
+    twin: ModuleType, values: list[Any], bits: int, is_signed: bool
+) -> None:
+    least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+    fit = all(type(value) is int and least <= value <= most for value in values)
+    assert twin.are_integers(values, least, most) is fit

@@ -165,3 +165,19 @@ def test_sorting_addresses_beyond_48_bits_gives_the_same(monkeypatch: pytest.Mon
     expected = numpy_kernels.preview(vector, of, prints, PLENTY, PLENTY)
     monkeypatch.setattr(numpy_kernels, "_SORTABLE_ADDRESSES", 0)
     assert same(numpy_kernels.preview(vector, of, prints, PLENTY, PLENTY), expected)
+
+
+@pytest.mark.parametrize("of", GEOMETRIES, ids=str)
+def test_twins_mark_the_same_blocks(compiled: ModuleType, of: Geometry) -> None:
+    for shift in (9, 12, 19, 60):
+        left = np.zeros(((8 * of.vector_bytes - 1) >> shift) + 1, np.uint8)
+        right = left.copy()
+        for keys in (0, 1, 7, 3000):
+            prints = some_prints(keys, keys)
+            numpy_kernels.mark(left, shift, of, prints)
+            compiled.mark(right, shift, of, prints)
+            assert np.array_equal(left, right)
+            needed = {
+                int(at) >> shift for j in range(of.hashes) for at in bit_addresses(of, prints, j)
+            }
+            assert all(left[flag] for flag in needed)
