@@ -1,7 +1,8 @@
 """Every error this package raises on purpose, grouped by when it can happen.
 
 Messages say what, where, found and expected. Errors that callers act upon carry the facts as
-attributes. Only errors about arguments are also a ValueError, TypeError or KeyError.
+attributes. Only errors about arguments are also a ValueError, TypeError, KeyError or
+RuntimeError.
 """
 
 from __future__ import annotations
@@ -34,7 +35,23 @@ class KeyTypeError(BloomStoreError, TypeError):
 
 
 class KeyValueError(BloomStoreError, ValueError):
-    """A key is of a good type, but its value can never be equal to a key (NaN)."""
+    """A key is of a good type, but its value can never be equal to a key (NaN) or be read."""
+
+
+class KeysChanged(BloomStoreError, RuntimeError):
+    """The container of keys got longer or shorter while it was read, by another thread perhaps.
+
+    Keys of chunks that were read before may have been added.
+    """
+
+    def __init__(self, kind: str, before: int | None = None, now: int | None = None) -> None:
+        counts = "" if before is None else f": {before} keys when the call began, now {now}"
+        super().__init__(
+            f"the {kind} of keys changed while it was read{counts}; give a copy of it, or keep"
+            " other threads from changing it"
+        )
+        self.before = before
+        self.now = now
 
 
 # Names -----------------------------------------------------------------------------
@@ -49,6 +66,17 @@ class FilterNotFound(BloomStoreError, KeyError):
 
     def __str__(self) -> str:
         return f"no filter named {self.name!r} in this store"
+
+
+class NoteNotFound(BloomStoreError, KeyError):
+    """The store has no note of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"no note named {self.name!r} in this store"
 
 
 class FilterExists(BloomStoreError):
@@ -78,8 +106,8 @@ class FilterFull(BloomStoreError):
 class StoreNotFound(BloomStoreError):
     """There is no store at this path, and it was not to be created."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"no store at {path}")
+    def __init__(self, path: Path, why: str | None = None) -> None:
+        super().__init__(f"no store at {path}" + (f": {why}" if why else ""))
         self.path = path
 
 
@@ -102,8 +130,8 @@ class UnsupportedPlatform(BloomStoreError):
 class UnsupportedVersion(BloomStoreError):
     """The file is sound, but newer than this library."""
 
-    def __init__(self, path: Path, found: int, newest: int) -> None:
-        super().__init__(f"{path}: format version {found}, this library reads up to {newest}")
+    def __init__(self, path: Path, found: int, newest: int, what: str = "format version") -> None:
+        super().__init__(f"{path}: {what} {found}, this library reads up to {newest}")
         self.path = path
         self.found = found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import bloomstore
 
 LAYERS = [
-    "errors crash",
+    "errors crash held",
     "theory",
     "spec",
     "hashing",

@@ -23,9 +23,8 @@ Not here: when to write what (store).
 
 from __future__ import annotations
 
-import collections.abc as abc
-import contextlib
 import os
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,20 @@ from typing import Any
 import lmdb
 
 from bloomstore.catalog import rows
-from bloomstore.catalog.environment import TABLES, make_environment, open_environment
+from bloomstore.catalog.environment import (
+    MAP_BYTES,
+    TABLES,
+    engine_version,
+    make_environment,
+    open_environment,
+)
 from bloomstore.catalog.gate import Gate
+from bloomstore.catalog.journal_index import JournalIndex
+from bloomstore.catalog.room import Room
 from bloomstore.catalog.rows import Counters, Identity
-from bloomstore.catalog.view import CatalogChange, CatalogView
+from bloomstore.catalog.transaction import Attempt, Reading, Settled, Writing
+from bloomstore.catalog.view import CatalogChange
+from bloomstore.catalog.witness import Witness
 from bloomstore.errors import StoreFailed
 
 
@@ -47,7 +56,7 @@ def make_catalog(path: Path, created_at: float, number: int) -> None:
             store_id=uuid.uuid4().bytes,
             incarnation=uuid.uuid4().hex,
             created_at=created_at,
-            lmdb_version=".".join(map(str, lmdb.version())),
+            lmdb_version=engine_version(),
             format=number,
         )
     )
@@ -62,76 +71,73 @@ def make_catalog(path: Path, created_at: float, number: int) -> None:
 class Catalog:
     """An open catalog. One per store and process; not used across a fork."""
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool,
+        map_size: int = MAP_BYTES,
+        witness: Witness | None = None,
+    ) -> None:
         self.path = path
         self.read_only = read_only
+        self.witness = Witness() if witness is None else witness
+        # Tables whose rows could all be read once. Rot may come later, but not with a change.
+        self._sound: set[str] = set()
         self.gate = Gate()
-        self._change: CatalogChange | None = None  # the one that is open, under the writer lock
-        self._environment = open_environment(path, read_only=read_only)
-        self.file_number = (path / "data.mdb").stat().st_ino  # a copied file has another
+        self._map_size = map_size
+        # Whether the environment must be opened anew, and the lock of who does it, or forks.
+        self.is_spent = False
+        self._renewing = threading.RLock()
+        self._is_paused = False
+        self._open()
+
+    def _open(self) -> None:
+        environment = open_environment(self.path, read_only=self.read_only, map_size=self._map_size)
         try:
+            # A copied file has another number.
+            self.file_number = (self.path / "data.mdb").stat().st_ino
             self._tables = {
-                name: self._environment.open_db(name.encode(), create=False) for name in TABLES
+                name: environment.open_db(name.encode(), create=False) for name in TABLES
             }
-        except lmdb.Error as error:
-            self._environment.close()
-            raise StoreFailed(f"{path}: not a catalog of a store: {error}") from error
+            self._room = Room(self.path, environment, self._map_size)
+            # What views must know, and what those of a moment know besides.
+            self.known = self._tables, self._sound
+            self.index = JournalIndex()
+        except BaseException as error:
+            environment.close()
+            if isinstance(error, lmdb.Error):
+                what = f"{self.path}: not a catalog of a store: {error}"
+                raise StoreFailed(what) from error
+            raise
+        self._environment = environment
 
-    @contextlib.contextmanager
-    def read(self) -> abc.Iterator[CatalogView]:
-        """A view of this moment."""
-        self.gate.enter()
-        try:
-            with self._begin(write=False) as transaction:
-                yield CatalogView(transaction, self._tables)
-        except lmdb.Error as error:
-            raise StoreFailed(f"{self.path}: reading the catalog failed: {error}") from error
-        finally:
-            self.gate.leave()
+    def read(self) -> Reading:
+        """A block with a view of this moment."""
+        return Reading(self)
 
-    @contextlib.contextmanager
-    def write(self) -> abc.Iterator[CatalogChange]:
-        """A change that is durable when the block ends. Only under the writer lock."""
-        self.gate.enter()
-        change: CatalogChange | None = None
-        try:
-            with self._begin(write=True) as transaction:
-                change = self._change = CatalogChange(transaction, self._tables)
-                yield change
-        except lmdb.Error as error:
-            raise StoreFailed(f"{self.path}: committing failed: {error}") from error
-        finally:
-            if change is None or not change.is_left:
-                self._change = None
-                self.gate.leave()
+    def write(self) -> Writing:
+        """A block with a change that is durable when it ends. Only under the writer lock."""
+        return Writing(self)
 
     def attempt(self) -> Attempt:
         """A block with a change that is undone at its end, unless `commit` was called inside.
 
-        For a durable add of one key: a block of contextlib takes 5 us. Only under the writer lock.
+        Only under the writer lock.
         """
         return Attempt(self)
 
     def commit(self, change: CatalogChange) -> None:
         """Makes the change of an attempt durable."""
-        change.commit()
-        self._change = None
-        self.gate.leave()
+        number = change.number
+        try:
+            change.commit()
+        except lmdb.Error:
+            self.is_spent = True
+            raise
+        self.witness.set(number)
 
-    def end_left_change(self) -> None:
-        """Undoes a change whose block never ended; called at the end of the writer lock.
-
-        An interrupt (Ctrl-C) in the moment in which `write` should end leaves its transaction open
-        for as long as anybody keeps the traceback, and other processes would wait for it in LMDB.
-        """
-        change, self._change = self._change, None
-        if change is not None:
-            change.is_left = True
-            change.abort()
-            self.gate.leave()
-
-    @contextlib.contextmanager
-    def settled(self) -> abc.Iterator[CatalogView]:
+    def settled(self) -> Settled:
         """A view that shows a commit whose process died in it: on disk, but not in LMDB's table.
 
         Only the next write transaction notices that the last writer died, and repairs the table,
@@ -139,72 +145,94 @@ class Catalog:
         state before that commit, and an acknowledged key was lost (found by kills inside the
         commit). 2.3 us. Only under the writer lock.
         """
-        self.gate.enter()
-        try:
-            transaction = self._begin(write=True)
-            try:
-                yield CatalogView(transaction, self._tables)
-            finally:
-                transaction.abort()
-        except lmdb.Error as error:
-            raise StoreFailed(f"{self.path}: the catalog takes no changes: {error}") from error
-        finally:
-            self.gate.leave()
+        return Settled(self)
 
     def settle(self) -> None:
         """Makes the next read show what `settled` shows."""
         with self.settled():
             pass
 
-    def _begin(self, *, write: bool) -> Any:
-        try:
-            return self._environment.begin(write=write)
-        except lmdb.MapResizedError:  # another process has made the map larger
-            self._environment.set_mapsize(0)
-            return self._environment.begin(write=write)
+    def begin(self, *, write: bool) -> Any:
+        """A transaction of LMDB; transaction.py keeps it, inside of the gate."""
+        return self._environment.begin(write=write)
+
+    def mend(self, error: lmdb.Error) -> bool:
+        """Whether a transaction that could not begin may do so now. Not inside of the gate."""
+        if isinstance(error, lmdb.ReadersFullError):  # dead processes may have places
+            self._environment.reader_check()
+        elif isinstance(error, lmdb.PanicError | lmdb.MapResizedError):
+            self.is_spent = True
+            self.renew()
+        else:
+            return False
+        return True
+
+    def renew(self) -> None:
+        """Opens the environment anew, if it is spent, when nobody is inside.
+
+        LMDB gives an environment up, for ever, when the write of a meta page fails; and one whose
+        map another process has outgrown must be mapped again.
+        """
+        with self._renewing:
+            if not self.is_spent or self.gate.is_inside:
+                return
+            try:
+                self.gate.shut()
+                self.gate.require_open()
+                self._environment.close()
+                self._open()
+                self.is_spent = False
+            finally:
+                self.gate.is_shut = False  # no call: an interrupt cannot come before it
+
+    def require_alive(self) -> None:
+        """Raises StoreFailed if the catalog cannot be read."""
+        with self.read():
+            pass
+
+    def pause(self) -> None:
+        """Waits until nobody is inside, and keeps all out (before a fork)."""
+        if not self._renewing._is_owned():  # type: ignore[attr-defined]
+            self._is_paused = True
+            self._renewing.acquire()
+        self.gate.shut()
+
+    def resume(self) -> None:
+        """The end of `pause`, in the parent. Both may come twice."""
+        self.gate.is_shut = False
+        if self._is_paused:
+            if self._renewing._is_owned():  # type: ignore[attr-defined]
+                self._renewing.release()
+            self._is_paused = False
+
+    def require_room(self) -> None:
+        """For what adds rows. Raises StoreFailed when others must go first (room.py)."""
+        self._room.require(self._tables)
+
+    @property
+    def last_commit(self) -> int:
+        """The number of the last commit. A change that changed nothing was none."""
+        return int(self._environment.info()["last_txnid"])
 
     def forget_dead_readers(self) -> None:
         """Frees the reader slots of killed processes; they would keep old pages alive."""
         self._environment.reader_check()
 
     def copy(self, folder: Path) -> None:
-        """Writes a consistent copy of the catalog into an existing empty folder."""
-        self._environment.copy(os.fsencode(folder))  # type: ignore[arg-type]  # takes bytes too
+        """Writes a consistent copy of the catalog, without free pages, into an empty folder."""
+        where = os.fsencode(folder)
+        self._environment.copy(where, compact=True)  # type: ignore[arg-type]  # takes bytes too
 
     def close(self) -> None:
         """Waits for transactions to end and closes the environment."""
-        self.gate.close()
-        self._environment.close()
+        with self._renewing:
+            self.gate.close()
+            self._environment.close()
 
     def abandon(self) -> None:
         """In a forked child: closes the copy of the parent's environment."""
+        self._renewing = threading.RLock()
+        self._is_paused = False
         self.gate = Gate()
         self.gate.close()
         self._environment.close()
-
-
-class Attempt:
-    """The block of Catalog.attempt."""
-
-    __slots__ = ("_catalog",)
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def __enter__(self) -> CatalogChange:
-        catalog = self._catalog
-        catalog.gate.enter()
-        try:
-            change = catalog._change = CatalogChange(catalog._begin(write=True), catalog._tables)
-        except lmdb.Error as error:
-            raise StoreFailed(f"{catalog.path}: the catalog takes no changes: {error}") from error
-        finally:
-            if catalog._change is None:
-                catalog.gate.leave()
-        return change
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._catalog.end_left_change()
-        if isinstance(error, lmdb.Error):
-            what = f"{self._catalog.path}: committing failed: {error}"
-            raise StoreFailed(what) from error

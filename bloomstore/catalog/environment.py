@@ -6,35 +6,45 @@ Invariants
   1. A new environment is made aside, synced, renamed into place, and the parent is synced: a
      catalog folder that exists is complete.
   2. Never writemap, map_async, sync=False, metasync=False or lock=False: they trade the promise.
-  3. data.mdb is compared with its own meta pages before LMDB maps it: a shortened file would be
-     SIGBUS at the first read. lock.mdb gets its disk space before LMDB maps it: LMDB would leave it
-     sparse, and the 65th reader on a full disk would be SIGBUS.
+  3. lock.mdb gets its disk space before LMDB maps it: LMDB would leave it sparse, and the 65th
+     reader on a full disk would be SIGBUS.
+  4. LMDB opens its files by name and follows links: both are seen to be plain files before.
+  5. The data format is that of LMDB 0.9, whatever py-lmdb's default is.
 
-Not here: what is in the tables (catalog.py, rows.py).
+Not here: what is in the tables (catalog.py, rows.py), whether data.mdb can be believed (pages.py).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import struct
 from pathlib import Path
 
 import lmdb
 
+from bloomstore.catalog.pages import LARGEST_MAP
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
-from bloomstore.segment.mapping import allocate, sync_directory
+from bloomstore.segment.mapping import allocate, open_file, sync_directory
 
 TABLES = ("store", "filters", "stages", "blocks", "journal", "tombstones", "notes")
 # Address space, not memory or disk: the file grows as rows come.
 MAP_BYTES = 1 << 36
+LEAST_MAP_BYTES = 1 << 20
+LARGEST_MAP_BYTES = LARGEST_MAP // 2
 MAX_READERS = 1024
+_MAP_UNIT = 1 << 16  # whole pages, on every machine
 LOCK_BYTES = 192 + 64 * (MAX_READERS - 1)  # what LMDB makes of it
+ENGINE = 0  # LMDB 0.9: py-lmdb has LMDB 1.0 beside it, whose files no earlier one can read
 
-_META_OFFSET = 16  # after the page header
-_META_MAGIC = 0xBEEFC0DE
-_META = struct.Struct("<II QQ I44x 48x QQ")  # magic version, address mapsize, page size, last, txn
+
+def engine_version() -> str:
+    """Of the LMDB that writes catalogs. Raises StoreFailed if py-lmdb was built without it."""
+    try:
+        return ".".join(map(str, lmdb.version(lib_version=ENGINE)))
+    except lmdb.Error as error:
+        what = "catalogs have the data format of LMDB 0.9, and this build of py-lmdb has none"
+        raise StoreFailed(f"{what}: {error}") from error
 
 
 def make_environment(path: Path, first_rows: dict[str, dict[bytes, bytes]]) -> None:
@@ -74,28 +84,37 @@ def _rename(aside: Path, path: Path) -> bool:
     return True
 
 
-def open_environment(path: Path, *, read_only: bool) -> lmdb.Environment:
+def open_environment(path: Path, *, read_only: bool, map_size: int = MAP_BYTES) -> lmdb.Environment:
     """Opens an existing environment. Raises DamagedFile or StoreFailed."""
-    check_length(path / "data.mdb")
+    map_bytes = max(map_size, _length(path / "data.mdb"))
     try:
-        environment = _open(path, read_only=read_only, create=False)
-        environment.reader_check()
+        environment = _open(path, read_only=read_only, create=False, map_bytes=map_bytes)
+        try:
+            environment.reader_check()
+        except BaseException:
+            environment.close()
+            raise
     except lmdb.Error as error:
         raise StoreFailed(f"{path}: LMDB cannot open the catalog: {error}") from error
     return environment
 
 
-def _open(path: Path, *, read_only: bool, create: bool) -> lmdb.Environment:
+def _open(
+    path: Path, *, read_only: bool, create: bool, map_bytes: int = MAP_BYTES
+) -> lmdb.Environment:
+    """With an eighth more than was asked for, and 64 MiB: the room of deletions (room.py)."""
     _allocate_lock(path / "lock.mdb")
+    map_bytes += map_bytes // 8 + (64 << 20)
     return lmdb.open(
         os.fsencode(path),
-        map_size=MAP_BYTES,
+        map_size=map_bytes // _MAP_UNIT * _MAP_UNIT,
         max_dbs=len(TABLES),
         max_readers=MAX_READERS,
         readonly=read_only,
         create=create,
         mode=0o600,
         readahead=False,
+        lib_version=ENGINE,
     )
 
 
@@ -105,14 +124,13 @@ def _allocate_lock(path: Path) -> None:
     Where posix_fallocate is emulated it stores zeros to last bytes of places in the table, which
     are always zero: it does no harm to processes that use the table.
     """
-    if not hasattr(os, "posix_fallocate"):  # macOS
-        return
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError:
         return  # a disk that may only be read; LMDB knows what to do
     try:
-        if os.fstat(descriptor).st_blocks * 512 < LOCK_BYTES:
+        has_call = hasattr(os, "posix_fallocate")  # macOS has none
+        if has_call and os.fstat(descriptor).st_blocks * 512 < LOCK_BYTES:
             allocate(descriptor, LOCK_BYTES)
     except OSError as error:
         raise StoreFailed(f"{path}: no space for its readers: {error.strerror}") from error
@@ -120,25 +138,13 @@ def _allocate_lock(path: Path) -> None:
         os.close(descriptor)
 
 
-def check_length(path: Path) -> None:
-    """Raises DamagedFile when data.mdb is shorter than its newest meta page says it is."""
+def _length(path: Path) -> int:
+    """Bytes of a plain file. Raises DamagedFile if it is none."""
     try:
-        with path.open("rb") as file:
-            head = file.read(1 << 17)
-            length = os.fstat(file.fileno()).st_size
+        descriptor = open_file(path, os.O_RDONLY)
     except OSError as error:
         raise DamagedFile(path, 0, f"cannot be read: {error.strerror}") from error
-    if len(head) < _META_OFFSET + _META.size:
-        raise DamagedFile(path, len(head), "too short for an LMDB meta page")
-    metas = [_META.unpack_from(head, _META_OFFSET)]
-    page_bytes = metas[0][4]
-    second = page_bytes + _META_OFFSET
-    if metas[0][0] == _META_MAGIC and len(head) >= second + _META.size:
-        metas.append(_META.unpack_from(head, second))
-    sound = [meta for meta in metas if meta[0] == _META_MAGIC]
-    if not sound:
-        raise DamagedFile(path, _META_OFFSET, "no LMDB meta page")
-    last_page = max(sound, key=lambda meta: meta[6])[5]
-    needed = (last_page + 1) * page_bytes
-    if length < needed:
-        raise DamagedFile(path, length, f"file ends here, its meta page says {needed} bytes")
+    try:
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

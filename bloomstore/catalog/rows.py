@@ -30,7 +30,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.catalog.fields import Fields
 from bloomstore.errors import DamagedRow, SpecError
+from bloomstore.segment.blocks import Ranges, bits_in, ranges_from
 from bloomstore.segment.header import SegmentHeader
 from bloomstore.spec.families import FilterSpec, spec_from_dict, spec_to_dict
 from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
@@ -84,7 +86,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterRow:
-    """One filter: what was asked for, and which chain answers."""
+    """One filter: what was asked for, which chain answers, and how many stages its chains have."""
 
     name: str
     number: int
@@ -92,16 +94,22 @@ class FilterRow:
     durability: Durability
     created_at: float
     live_chain: int = 0
+    stages: int = 0
     coming_chain: int | None = None
+    coming_stages: int = 0
     coming_spec: FilterSpec | None = None
     next_chain: int = 1
     dirty_boot: str | None = None
+    declared: int | None = None  # keys that it was made for, once a rebuild has begun
     fences: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRow:
-    """One stage of one chain, with its counts as of the last checkpoint."""
+    """One stage of one chain, with its counts as of the last checkpoint.
+
+    damaged: blocks that failed their checksums and are ones since then; they count as set.
+    """
 
     filter_number: int
     chain: int
@@ -110,11 +118,14 @@ class StageRow:
     seed: int
     spec: StageSpec
     opened_at: float
+    opened_boot: str | None = None
+    opened_clock: float | None = None
     filled_at: float | None = None
     set_bits: int = 0
     keys: int = 0
     sealed: bool = False
     poisoned: str | None = None
+    damaged: Ranges = ()
 
     def header(self, store_id: bytes) -> SegmentHeader:
         """The header that the segment of this stage must have."""
@@ -131,6 +142,21 @@ class StageRow:
     def with_counts(self, set_bits: int, keys: int) -> StageRow:
         """The same stage with newer counts."""
         return replace(self, set_bits=set_bits, keys=keys)
+
+    def bits_left(self, set_bits: int) -> int:
+        """How many more bits may be set before the stage is full."""
+        return self.spec.bits_left(self._usual(set_bits))
+
+    def is_full(self, set_bits: int, keys: int) -> bool:
+        """Whether one more new key could break the stage's promise."""
+        return self.spec.is_full(self._usual(set_bits), keys)
+
+    def _usual(self, set_bits: int) -> int:
+        """Set bits with blocks of ones counted as full as a stage may be: they take no keys."""
+        if not self.damaged:
+            return set_bits
+        ones = bits_in(self.spec.geometry, self.damaged)
+        return set_bits - int((1.0 - self.spec.fill_limit) * ones)
 
 
 class JournalRow(NamedTuple):
@@ -164,19 +190,26 @@ def unframe_counters(raw: bytes) -> Counters:
     return Counters(next_number=number, generation=generation, sequence=sequence)
 
 
+# Is in the packed row of every filter that is not dirty, and in no other: quotes are escaped.
+CLEAN = b'"dirty_boot":null'
+
+
 def pack_filter(row: FilterRow) -> bytes:
     """JSON."""
-    return _dump(
+    return dump(
         {
             "number": row.number,
             "spec": spec_to_dict(row.spec),
             "durability": row.durability,
             "created_at": row.created_at,
             "live_chain": row.live_chain,
+            "stages": row.stages,
             "coming_chain": row.coming_chain,
+            "coming_stages": row.coming_stages,
             "coming_spec": None if row.coming_spec is None else spec_to_dict(row.coming_spec),
             "next_chain": row.next_chain,
             "dirty_boot": row.dirty_boot,
+            "declared": row.declared,
             "fences": row.fences,
         }
     )
@@ -185,7 +218,7 @@ def pack_filter(row: FilterRow) -> bytes:
 @lru_cache(_REMEMBERED)
 def unpack_filter(key: bytes, payload: bytes) -> FilterRow:
     """Inverse of pack_filter."""
-    plain = _Fields("filters", key, payload)
+    plain = Fields("filters", key, payload)
     try:
         name = key.decode()
         spec = spec_from_dict(plain.get("spec", dict))
@@ -206,10 +239,13 @@ def unpack_filter(key: bytes, payload: bytes) -> FilterRow:
         durability=durability,
         created_at=plain.get("created_at", float),
         live_chain=plain.get("live_chain", int),
+        stages=plain.get("stages", int),
         coming_chain=plain.get("coming_chain", int, None),
+        coming_stages=plain.get("coming_stages", int),
         coming_spec=coming_spec,
         next_chain=plain.get("next_chain", int),
         dirty_boot=plain.get("dirty_boot", str, None),
+        declared=plain.get("declared", int, None),
         fences=fences,
     )
 
@@ -217,7 +253,7 @@ def unpack_filter(key: bytes, payload: bytes) -> FilterRow:
 def pack_stage(row: StageRow) -> bytes:
     """JSON."""
     geometry = row.spec.geometry
-    return _dump(
+    return dump(
         {
             "number": row.number,
             "seed": row.seed,
@@ -230,11 +266,14 @@ def pack_stage(row: StageRow) -> bytes:
             "target_error": row.spec.target_error,
             "full_by": int(row.spec.full_by),
             "opened_at": row.opened_at,
+            "opened_boot": row.opened_boot,
+            "opened_clock": row.opened_clock,
             "filled_at": row.filled_at,
             "set_bits": row.set_bits,
             "keys": row.keys,
             "sealed": row.sealed,
             "poisoned": row.poisoned,
+            "damaged": row.damaged,
         }
     )
 
@@ -253,7 +292,7 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
     if len(key) != _STAGE_KEY.size:
         raise DamagedRow("stages", key, "key has the wrong length")
     filter_number, chain, stage = _STAGE_KEY.unpack(key)
-    plain = _Fields("stages", key, payload)
+    plain = Fields("stages", key, payload)
     try:
         spec = StageSpec(
             geometry=Geometry(
@@ -267,6 +306,7 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
             target_error=plain.get("target_error", float),
             full_by=FullBy(plain.get("full_by", int)),
         )
+        damaged = ranges_from(plain.get("damaged", list, []), spec.geometry)
     except (SpecError, ValueError) as error:
         raise DamagedRow("stages", key, str(error)) from None
     return StageRow(
@@ -277,11 +317,14 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
         seed=plain.get("seed", int),
         spec=spec,
         opened_at=plain.get("opened_at", float),
+        opened_boot=plain.get("opened_boot", str, None),
+        opened_clock=plain.get("opened_clock", float, None),
         filled_at=plain.get("filled_at", float, None),
         set_bits=plain.get("set_bits", int),
         keys=plain.get("keys", int),
         sealed=plain.get("sealed", bool),
         poisoned=plain.get("poisoned", str, None),
+        damaged=damaged,
     )
 
 
@@ -322,12 +365,12 @@ def unpack_journal(key: bytes, payload: bytes) -> JournalRow:
 
 def pack_tombstone(file_name: str, reason: str) -> bytes:
     """JSON."""
-    return _dump({"file": file_name, "reason": reason})
+    return dump({"file": file_name, "reason": reason})
 
 
 def unpack_tombstone(key: bytes, payload: bytes) -> str:
     """Name of the file that this tombstone allows to be unlinked."""
-    return str(_Fields("tombstones", key, payload).get("file", str))
+    return str(Fields("tombstones", key, payload).get("file", str))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +386,7 @@ class Identity:
 
 def pack_identity(identity: Identity) -> bytes:
     """JSON."""
-    return _dump(
+    return dump(
         {
             "id": identity.store_id.hex(),
             "incarnation": identity.incarnation,
@@ -354,9 +397,10 @@ def pack_identity(identity: Identity) -> bytes:
     )
 
 
+@lru_cache(8)
 def unpack_identity(payload: bytes) -> Identity:
     """Inverse of pack_identity."""
-    plain = _Fields("store", b"identity", payload)
+    plain = Fields("store", b"identity", payload)
     text = plain.get("id", str)
     try:
         store_id = bytes.fromhex(text)
@@ -373,37 +417,6 @@ def unpack_identity(payload: bytes) -> Identity:
     )
 
 
-def _dump(plain: dict[str, Any]) -> bytes:
+def dump(plain: dict[str, Any]) -> bytes:
+    """JSON as the rows have it."""
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-_REQUIRED = object()
-
-
-class _Fields:
-    """The fields of a JSON payload, each checked for its type when it is taken."""
-
-    def __init__(self, table: str, key: bytes, payload: bytes) -> None:
-        self._table = table
-        self._key = key
-        try:
-            plain = json.loads(payload)
-        except (ValueError, RecursionError) as error:
-            raise DamagedRow(table, key, f"not JSON: {error}") from None
-        if not isinstance(plain, dict):
-            raise DamagedRow(table, key, "not a JSON object")
-        self._plain = plain
-
-    def get(self, name: str, kind: type, default: object = _REQUIRED) -> Any:
-        value = self._plain.get(name, default)
-        if value is _REQUIRED:
-            raise DamagedRow(self._table, self._key, f"{name} is missing")
-        if value is default:
-            return value
-        if kind is float and type(value) is int:
-            value = float(value)
-        if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
-            raise DamagedRow(
-                self._table, self._key, f"{name} is {value!r}, expected {kind.__name__}"
-            )
-        return value

@@ -14,15 +14,32 @@ no types: those of today cannot read what was written then.
 
 from __future__ import annotations
 
+import collections
 import collections.abc as abc
+import json
 
 from bloomstore.catalog.catalog import Catalog
+from bloomstore.catalog.rows import dump, stage_key
 from bloomstore.catalog.view import CatalogChange
-from bloomstore.errors import StoreLocked, StoreReadOnly, UnsupportedVersion
+from bloomstore.errors import StoreFailed, StoreLocked, StoreReadOnly, UnsupportedVersion
 
 Step = abc.Callable[[CatalogChange], None]
 
-STEPS: list[Step] = []
+
+def count_stages(change: CatalogChange) -> None:
+    """Format 2: a filter's row says how many stages its chains have: none goes unnoticed."""
+    found: collections.Counter[bytes] = collections.Counter()
+    for key, _ in change.rows("stages"):
+        found[key[:12]] += 1  # filter and chain
+    for key, payload in change.rows("filters"):
+        plain = json.loads(payload)
+        for chain, count in (("live_chain", "stages"), ("coming_chain", "coming_stages")):
+            number = plain[chain]
+            plain[count] = 0 if number is None else found[stage_key(plain["number"], number)[:12]]
+        change.put_row("filters", key, dump(plain))
+
+
+STEPS: list[Step] = [count_stages]
 
 
 def newest() -> int:
@@ -30,10 +47,11 @@ def newest() -> int:
     return 1 + len(STEPS)
 
 
-def bring_up(catalog: Catalog, *, is_alone: bool) -> None:
+def bring_up(catalog: Catalog, *, is_alone: bool, doubt: str | None) -> None:
     """Takes every step that is left. Called under the writer lock, unless the catalog is read-only.
 
-    Raises UnsupportedVersion, StoreReadOnly or StoreLocked, and then has changed nothing.
+    Raises UnsupportedVersion, StoreReadOnly, StoreLocked or StoreFailed, and then has changed
+    nothing: a catalog in doubt takes no changes.
     """
     with catalog.read() as view:
         found = view.identity().format
@@ -46,6 +64,8 @@ def bring_up(catalog: Catalog, *, is_alone: bool) -> None:
         raise StoreReadOnly(f"{old}: open it once for writing, that upgrades it")
     if not is_alone:
         raise StoreLocked(f"{old}: other processes have it open, close them for the upgrade")
+    if doubt is not None:
+        raise StoreFailed(f"{old}, and takes no changes: {doubt}")
     for number in range(found, newest()):
         with catalog.write() as change:
             STEPS[number - 1](change)

@@ -9,6 +9,7 @@ Not here: transactions (catalog.py), the bytes of rows (rows.py).
 from __future__ import annotations
 
 import collections.abc as abc
+import contextlib
 import struct
 import uuid
 from dataclasses import replace
@@ -18,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.catalog import rows
+from bloomstore.catalog.journal_index import JournalIndex
 from bloomstore.catalog.rows import Counters, FilterRow, Identity, JournalRow, StageRow
-from bloomstore.errors import DamagedRow, FilterNotFound
+from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 
 CHECKSUMS_PER_ROW = 1024
 _NUMBER = struct.Struct(">Q")
@@ -29,9 +31,18 @@ _BLOCKS_KEY = struct.Struct(">QQ")
 class CatalogView:
     """What the catalog said at one moment."""
 
-    def __init__(self, transaction: Any, tables: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        transaction: Any,
+        tables: dict[str, Any],
+        sound: set[str],
+        index: JournalIndex | None = None,
+    ) -> None:
+        """Without an index, because it shows what was not committed, it reads the whole journal."""
         self._transaction = transaction
         self._tables = tables
+        self._sound = sound  # see Catalog
+        self._index = index
 
     def identity(self) -> Identity:
         """Which store this is."""
@@ -64,12 +75,15 @@ class CatalogView:
 
     def filter_names(self) -> list[str]:
         """All names, sorted by their UTF-8."""
-        with self._cursor("filters") as cursor:
-            return [key.decode(errors="replace") for key in cursor.iternext(values=False)]
+        return [key.decode(errors="replace") for key in self._keys("filters")]
+
+    def has_filter(self, name: str) -> bool:
+        """Whether there is a row of this name, readable or not."""
+        return self._transaction.get(name.encode(), db=self._tables["filters"]) is not None
 
     def filter_row(self, name: str) -> FilterRow | None:
-        """The filter of this name."""
-        payload = self._get("filters", name.encode())
+        """The filter of this name. Raises DamagedRow also if it may be one that cannot be read."""
+        payload = self._find("filters", name.encode())
         return None if payload is None else rows.unpack_filter(name.encode(), payload)
 
     def filter_rows(self) -> abc.Iterator[FilterRow]:
@@ -86,6 +100,17 @@ class CatalogView:
                 continue  # its own handle says so
             if row is not None:
                 yield row
+
+    def dirty_filter_rows(self) -> abc.Iterator[FilterRow]:
+        """Filters whose segments are ahead of the catalog, of those whose rows can be read."""
+        with self._cursor("filters") as cursor:
+            for key, raw in cursor.iternext():
+                if rows.CLEAN not in raw:  # to unpack all takes ten times as long
+                    with contextlib.suppress(DamagedRow):
+                        payload = rows.unframe("filters", bytes(key), bytes(raw))
+                        row = rows.unpack_filter(bytes(key), payload)
+                        if row.dirty_boot is not None:
+                            yield row
 
     def stage_rows(self, filter_number: int, chain: int | None = None) -> list[StageRow]:
         """Stages of a filter, or of one of its chains, in order."""
@@ -117,6 +142,23 @@ class CatalogView:
         for key, payload in self._scan("journal", start=_NUMBER.pack(after + 1)):
             yield rows.unpack_journal(key, payload)
 
+    def journal_of(self, number: int) -> list[JournalRow]:
+        """The rows of one segment, in order."""
+        if self._index is None:
+            return [row for row in self.journal() if row.number == number]
+        return [self._journal_row(sequence) for sequence in self._index.sequences(self, number)]
+
+    def last_journal_row(self, number: int) -> JournalRow | None:
+        """The last row of one segment, which has its counts."""
+        if self._index is None:
+            return next(iter(self.journal_of(number)[-1:]), None)
+        sequences = self._index.sequences(self, number)
+        return self._journal_row(sequences[-1]) if sequences else None
+
+    def _journal_row(self, sequence: int) -> JournalRow:
+        key = _NUMBER.pack(sequence)
+        return rows.unpack_journal(key, self._need("journal", key))
+
     def journal_bytes(self) -> int:
         """Space that the journal takes in the catalog."""
         stat = self._transaction.stat(self._tables["journal"])
@@ -135,17 +177,38 @@ class CatalogView:
         }
 
     def note(self, key: bytes) -> bytes | None:
-        """One note of a plugin."""
-        return self._get("notes", key)
+        """One note of a plugin. Raises DamagedRow also if it may be one that cannot be read."""
+        return self._find("notes", key)
 
     def note_keys(self) -> list[bytes]:
         """Keys of all notes, sorted."""
-        with self._cursor("notes") as cursor:
+        return self._keys("notes")
+
+    def _keys(self, table: str) -> list[bytes]:
+        with self._cursor(table) as cursor:
             return [bytes(key) for key in cursor.iternext(values=False)]
 
     def _get(self, table: str, key: bytes) -> bytes | None:
         raw = self._transaction.get(key, db=self._tables[table])
         return None if raw is None else rows.unframe(table, key, bytes(raw))
+
+    def _find(self, table: str, key: bytes) -> bytes | None:
+        """The same, for names: one that is missing may be there under a key that was damaged."""
+        payload = self._get(table, key)
+        if payload is None and table not in self._sound:
+            for _ in self._scan(table):
+                pass  # each row is checked while it is read
+            self._sound.add(table)
+        return payload
+
+    def damaged_rows(self, table: str) -> abc.Iterator[DamagedRow]:
+        """Rows that fail their checksum."""
+        with self._cursor(table) as cursor:
+            for key, raw in cursor.iternext():
+                try:
+                    rows.unframe(table, bytes(key), bytes(raw))
+                except DamagedRow as error:
+                    yield error
 
     def _need(self, table: str, key: bytes) -> bytes:
         payload = self._get(table, key)
@@ -174,21 +237,18 @@ class CatalogChange(CatalogView):
 
     # The generation that this change raised the catalog to, if it did.
     generation: int | None = None
-    # Whether its block was given up, see Catalog.end_left_change.
-    is_left = False
 
     @property
     def number(self) -> int:
         """The number of the commit that this would be: one more than that of the last one."""
         return self._transaction.id()  # type: ignore[no-any-return]
 
+    is_committed = False
+
     def commit(self) -> None:
         """Makes it durable."""
         self._transaction.commit()
-
-    def abort(self) -> None:
-        """Undoes it."""
-        self._transaction.abort()
+        self.is_committed = True
 
     def take_number(self) -> int:
         """A number that no file or filter ever had."""
@@ -244,13 +304,21 @@ class CatalogChange(CatalogView):
         return self._put("filters", row.name.encode(), rows.pack_filter(row))
 
     def delete_filter(self, name: str) -> None:
-        """Removes a filter's row."""
-        self._delete("filters", name.encode())
+        """Removes a filter's row, also one whose key is no text any more (see filter_names)."""
+        if not self._delete("filters", name.encode()):
+            for key in self._keys("filters"):
+                if key.decode(errors="replace") == name:
+                    self._delete("filters", key)
 
     def put_stage(self, row: StageRow) -> Self:
-        """Inserts or replaces a stage."""
-        key = rows.stage_key(row.filter_number, row.chain, row.stage)
-        return self._put("stages", key, rows.pack_stage(row))
+        """Inserts a stage. Raises StoreFailed if there is one in its place: it may have keys."""
+        present = self.stage_row(row.filter_number, row.chain, row.stage)
+        if present is not None:
+            raise StoreFailed(
+                f"filter {row.filter_number} has a stage {row.stage} of chain {row.chain} already,"
+                f" segment {present.number}: segment {row.number} cannot take its place"
+            )
+        return self._put_stage(row)
 
     def update_filter(self, name: str, **changes: Any) -> FilterRow:
         """Changes fields of a filter's row as it is now. Raises FilterNotFound."""
@@ -261,6 +329,17 @@ class CatalogChange(CatalogView):
         self.put_filter(row)
         return row
 
+    def add_stage(self, name: str, row: StageRow) -> None:
+        """Puts the next stage of a chain of this filter. Raises StoreFailed if it is another's."""
+        owner = self.update_filter(name)
+        is_live = row.chain == owner.live_chain
+        count = owner.stages if is_live else owner.coming_stages
+        if row.stage != count:
+            what = f"filter {name!r}: chain {row.chain} has {count} stages"
+            raise StoreFailed(f"{what}, its next one cannot be stage {row.stage}")
+        self.put_stage(row)
+        self.update_filter(name, **{"stages" if is_live else "coming_stages": count + 1})
+
     def update_stage(self, known: StageRow, **changes: Any) -> StageRow:
         """Changes fields of a stage's row as it is now; `known` only says which."""
         row = self.stage_row(known.filter_number, known.chain, known.stage)
@@ -268,7 +347,7 @@ class CatalogChange(CatalogView):
             key = rows.stage_key(known.filter_number, known.chain, known.stage)
             raise DamagedRow("stages", key, f"is not segment {known.number} any more")
         row = replace(row, **changes)
-        self.put_stage(row)
+        self._put_stage(row)
         return row
 
     def delete_stage(self, row: StageRow) -> None:
@@ -315,6 +394,10 @@ class CatalogChange(CatalogView):
         """Removes a note."""
         self._delete("notes", key)
 
+    def _put_stage(self, row: StageRow) -> Self:
+        key = rows.stage_key(row.filter_number, row.chain, row.stage)
+        return self._put("stages", key, rows.pack_stage(row))
+
     def _put_counters(self, counters: Counters) -> None:
         self._put("store", b"counters", rows.pack_counters(counters))
 
@@ -322,5 +405,6 @@ class CatalogChange(CatalogView):
         self._transaction.put(key, rows.frame(table, key, payload), db=self._tables[table])
         return self
 
-    def _delete(self, table: str, key: bytes) -> None:
-        self._transaction.delete(key, db=self._tables[table])
+    def _delete(self, table: str, key: bytes) -> bool:
+        """Whether there was one."""
+        return bool(self._transaction.delete(key, db=self._tables[table]))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 import struct
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -23,6 +24,9 @@ from bloomstore import kernels
 from bloomstore.hashing.addresses import bit_addresses
 from bloomstore.segment.header import BLOCK_BYTES, SegmentHeader
 from bloomstore.spec.geometry import Geometry
+
+# Blocks as (first, one after the last), in order, none of them twice.
+Ranges = tuple[tuple[int, int], ...]
 
 _JOINED_PRINTS = 1 << 14  # their addresses stay in the processor's cache
 _SEGMENT = struct.Struct("<16sQ")
@@ -68,19 +72,64 @@ def _joined(batches: abc.Iterable[NDArray[np.uint64]]) -> abc.Iterator[NDArray[n
 
 def zero_checksums(header: SegmentHeader) -> NDArray[np.uint32]:
     """Checksums of a new vector, without reading its pages into memory."""
+    return _checksums_of(header, 0x00, range(header.blocks))
+
+
+def ones_checksums(header: SegmentHeader, blocks: abc.Iterable[int]) -> NDArray[np.uint32]:
+    """Checksums that these blocks have when all their bits are set."""
+    return _checksums_of(header, 0xFF, blocks)
+
+
+def _checksums_of(
+    header: SegmentHeader, byte: int, blocks: abc.Iterable[int]
+) -> NDArray[np.uint32]:
     length = header.spec.geometry.vector_bytes
-    zeros = np.zeros(min(length, BLOCK_BYTES), np.uint8)
+    filled = np.full(min(length, BLOCK_BYTES), byte, np.uint8)
     place = _place(header)
     return np.fromiter(
         (
             google_crc32c.extend(
                 google_crc32c.value(place + _BLOCK.pack(block)),
-                zeros[: length - block * BLOCK_BYTES],
+                filled[: length - block * BLOCK_BYTES],
             )
-            for block in range(header.blocks)
+            for block in blocks
         ),
         np.uint32,
     )
+
+
+def joined_ranges(blocks: abc.Iterable[int]) -> Ranges:
+    """The same blocks as ranges: a run of lost pages is one of them."""
+    ranges: list[tuple[int, int]] = []
+    for block in sorted(set(blocks)):
+        if ranges and ranges[-1][1] == block:
+            ranges[-1] = ranges[-1][0], block + 1
+        else:
+            ranges.append((block, block + 1))
+    return tuple(ranges)
+
+
+def ranges_from(pairs: list[Any], geometry: Geometry) -> Ranges:
+    """Ranges that were read from somewhere. Raises ValueError if a vector cannot have them."""
+    last = 0
+    for pair in pairs:
+        if not isinstance(pair, list) or list(map(type, pair)) != [int, int]:
+            raise ValueError(f"damaged has {pair!r}, expected two blocks")
+        if not last <= pair[0] < pair[1] <= -(-geometry.vector_bytes // BLOCK_BYTES):
+            raise ValueError(f"damaged has {pair!r}, out of place")
+        last = pair[1]
+    return tuple((first, end) for first, end in pairs)
+
+
+def blocks_in(ranges: Ranges) -> set[int]:
+    """Inverse of joined_ranges."""
+    return {block for first, end in ranges for block in range(first, end)}
+
+
+def bits_in(geometry: Geometry, ranges: Ranges) -> int:
+    """How many bits the blocks in these ranges have, those between two slices among them."""
+    every = geometry.vector_bytes
+    return 8 * sum(min(end * BLOCK_BYTES, every) - first * BLOCK_BYTES for first, end in ranges)
 
 
 def damaged_blocks(

@@ -50,6 +50,8 @@ from bloomstore.spec.stage import FullBy, StageSpec
 HEADER_BYTES = 4096
 PAGE_BYTES = 4096
 BLOCK_BYTES = 65536
+WORDS_BYTES = 64  # of the last page; the rest of it are flags
+FLAGS_BYTES = PAGE_BYTES - WORDS_BYTES
 VERSION = 1
 MAGIC = b"BLMSEG\r\n"
 
@@ -80,6 +82,19 @@ class SegmentHeader:
         """Where the page of words begins."""
         pages = -(-self.spec.geometry.vector_bytes // PAGE_BYTES)
         return HEADER_BYTES + pages * PAGE_BYTES
+
+    @property
+    def block_shift(self) -> int:
+        """From the address of a bit to its block."""
+        return (8 * BLOCK_BYTES).bit_length() - 1
+
+    @property
+    def flag_shift(self) -> int:
+        """From the address of a bit to the flag of its block, or of its group of blocks."""
+        shift, last = self.block_shift, 8 * self.spec.geometry.vector_bytes - 1
+        while last >> shift >= FLAGS_BYTES:
+            shift += 1
+        return shift
 
     @property
     def file_bytes(self) -> int:

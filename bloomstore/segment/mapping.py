@@ -8,6 +8,9 @@ Invariants
      when the file is made, never a SIGBUS when a bit is set.
   2. `sync` returns only when the device has the bytes. It is never tried again after a failure:
      the kernel may have marked the lost pages clean, and the second call would lie.
+  3. Every file of a store is opened by `open_file`: never through a symbolic link.
+  4. A mapping needs no descriptor. An error of writing its pages back is not lost for that: msync
+     asks the open file that the mapping keeps, which is older than every store to its pages.
 
 Not here: what the bytes mean (header.py, blocks.py), whether a stage may still be trusted (store).
 """
@@ -15,87 +18,173 @@ Not here: what the bytes mean (header.py, blocks.py), whether a stage may still 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
+import stat
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.errors import DamagedFile
+
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.msync.argtypes = _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_FAILED = ctypes.c_void_p(-1).value
+_MS_SYNC = 0x10 if sys.platform == "darwin" else 4
+
+_NOT_A_FILE = "is not a regular file: put the store's own file here"
+
+
+def open_file(path: Path, flags: int) -> int:
+    """Opens a file of a store. Raises OSError, and DamagedFile if it is anything but a plain file.
+
+    Who has made the store may have put a link in the place of a file, to one of ours, or a pipe
+    that nobody writes to: links are not followed, and pipes are not waited for.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            what = "is a symbolic link: put the file itself here, links are never followed"
+            raise DamagedFile(path, 0, what) from None
+        if error.errno in (errno.EISDIR, errno.ENXIO, errno.ENODEV):
+            raise DamagedFile(path, 0, _NOT_A_FILE) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFile(path, 0, _NOT_A_FILE)
+    return descriptor
+
+
+class _Pages:
+    """Pages of a file in memory, for as long as anybody refers to them.
+
+    By libc: Python's own mmap keeps a descriptor for each mapping before 3.13, and a thousand
+    filters would exhaust what a process may have.
+    """
+
+    __slots__ = ("__array_interface__", "_address", "_length")
+
+    def __init__(self, descriptor: int, length: int, *, writable: bool, shared: bool) -> None:
+        found = os.fstat(descriptor).st_size
+        if found < length:  # a page behind the end of a file is SIGBUS
+            raise OSError(errno.EINVAL, f"the file has {found} bytes, expected {length}")
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
+        address = _libc.mmap(None, length, protection, flags, descriptor, 0)
+        if address in (None, _FAILED):
+            _raise_errno()
+        self._address = address
+        self._length = length
+        # What numpy makes an array of, which refers to this object.
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (length,),
+            "typestr": "|u1",
+            "data": (address, not writable),
+        }
+
+    def sync(self) -> None:
+        """By msync, through the file as it was opened for this mapping."""
+        if _libc.msync(self._address, self._length, _MS_SYNC):
+            _raise_errno()
+
+    def advise(self, what: int, offset: int = 0, length: int | None = None) -> None:
+        """A hint by madvise, for all pages or some of them; nothing depends on it."""
+        _libc.madvise(self._address + offset, self._length if length is None else length, what)
+
+    def __del__(self, unmap: Any = _libc.munmap) -> None:
+        if hasattr(self, "_address"):
+            unmap(self._address, self._length)
+
+
+def _raise_errno() -> NoReturn:
+    code = ctypes.get_errno()
+    raise OSError(code, os.strerror(code))
 
 
 class MappedFile:
-    """One file mapped as a whole. Writable mappings keep their descriptor for `sync`."""
+    """One file mapped as a whole. It keeps no descriptor."""
 
-    __slots__ = ("_descriptor", "_map", "path", "writable")
+    __slots__ = ("_identity", "_pages", "path", "writable")
 
     def __init__(self, path: Path, descriptor: int, length: int, *, writable: bool) -> None:
-        """Takes over the descriptor, also when mapping fails."""
+        """Closes the descriptor, also when mapping fails."""
         self.path = path
         self.writable = writable
-        self._descriptor: int | None = descriptor
-        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
-            self._map = _map(descriptor, length, access)
-        except BaseException:
-            self._close_descriptor()
-            raise
-        if not writable:
-            self._close_descriptor()
+            self._identity = _identity(descriptor)
+            self._pages = _Pages(descriptor, length, writable=writable, shared=True)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        finally:
+            os.close(descriptor)
 
     def array(self, offset: int, length: int) -> NDArray[np.uint8]:
         """Bytes of the mapping; keeps the mapping alive."""
-        return np.frombuffer(self._map, dtype=np.uint8, count=length, offset=offset)
+        return _array(self._pages, offset, length)
 
     def words(self, offset: int, count: int) -> memoryview:
         """64-bit words of the mapping in native order: cheap to read one by one."""
-        return memoryview(self._map)[offset : offset + 8 * count].cast("Q")
+        return self.array(offset, 8 * count).data.cast("Q")
 
     def private_copy(self, offset: int, length: int) -> NDArray[np.uint8]:
         """A copy-on-write mapping of the same bytes: changes stay in this process."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self.reopen(os.O_RDONLY)
         try:
-            copy = _map(descriptor, offset + length, mmap.ACCESS_COPY)
+            copy = _Pages(descriptor, offset + length, writable=True, shared=False)
         finally:
             os.close(descriptor)
-        return np.frombuffer(copy, dtype=np.uint8, count=length, offset=offset)
+        return _array(copy, offset, length)
 
     def expect_random_access(self) -> None:
         """Tells the kernel that a lookup wants one page, not the 32 around it."""
         if hasattr(mmap, "MADV_RANDOM"):
-            self._map.madvise(mmap.MADV_RANDOM)
+            self._pages.advise(mmap.MADV_RANDOM)
+
+    def expect_soon(self, offset: int, length: int) -> None:
+        """Has the kernel read a whole range, where it would else read one page after the other."""
+        if hasattr(mmap, "MADV_WILLNEED"):
+            self._pages.advise(mmap.MADV_WILLNEED, offset, length)
 
     def sync_memory(self) -> None:
-        """Writes dirty pages back (msync). Half of a sync; sync_file is the other half."""
-        self._map.flush()
+        """Writes dirty pages back (msync). Half of a sync; sync_descriptor is the other half."""
+        self._pages.sync()
 
-    def sync_file(self) -> None:
-        """Makes everything written so far durable (fsync through the first descriptor)."""
-        assert self._descriptor is not None, "read-only mappings are never synced"
-        sync_descriptor(self._descriptor)
-
-    def end_writing(self) -> None:
-        """Closes the descriptor: there is nothing to sync any more."""
-        self._close_descriptor()
-
-    def _close_descriptor(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    def __del__(self) -> None:
-        if hasattr(self, "_descriptor"):
-            self._close_descriptor()
+    def reopen(self, flags: int) -> int:
+        """A descriptor on the mapped file. Raises OSError, and DamagedFile if it has gone."""
+        descriptor = open_file(self.path, flags)
+        if _identity(descriptor) != self._identity:
+            os.close(descriptor)
+            raise DamagedFile(self.path, 0, "is another file than the one that is mapped")
+        return descriptor
 
 
-def _map(descriptor: int, length: int, access: int) -> mmap.mmap:
-    if sys.version_info >= (3, 13):  # older versions keep a descriptor of their own per mapping
-        return mmap.mmap(descriptor, length, access=access, trackfd=False)
-    return mmap.mmap(descriptor, length, access=access)
+def _array(pages: _Pages, offset: int, length: int) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = np.asarray(pages)
+    return found[offset : offset + length]
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def allocate(descriptor: int, length: int) -> None:

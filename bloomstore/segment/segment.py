@@ -5,8 +5,8 @@ In: a header and a folder, out: a Segment with the vector as a numpy array. `mak
 folder, under a lock on the file itself that says "unfinished, leave it alone".
 
 The last page holds words that change with every add without being durable: how many bits are set
-and how many keys were new. They are hints of the present boot for durability "process"; the
-catalog holds the truth of the last checkpoint.
+and how many keys were new; and a flag for each block, set before a bit of it. They are hints of the
+present boot for durability "process"; the catalog holds the truth of the last checkpoint.
 
 Not here: the catalog's rows (catalog), when a file may be unlinked (store).
 """
@@ -24,11 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.crash import crash_point
-from bloomstore.errors import DamagedFile
-from bloomstore.segment.blocks import damaged_blocks
+from bloomstore.errors import DamagedFile, StoreFailed
+from bloomstore.segment.blocks import damaged_blocks, joined_ranges
 from bloomstore.segment.header import (
     BLOCK_BYTES,
     HEADER_BYTES,
+    PAGE_BYTES,
+    WORDS_BYTES,
     SegmentHeader,
     pack_header,
     unpack_header,
@@ -37,6 +39,8 @@ from bloomstore.segment.mapping import (
     MappedFile,
     allocate,
     drop_cached_pages,
+    open_file,
+    passes,
     sync_descriptor,
     sync_directory,
     write_all,
@@ -53,24 +57,32 @@ READ_WHOLE_BYTES = 64 << 20
 
 WORD_SET_BITS = 0
 WORD_KEYS = 1
-WORDS = 8
+WORD_FLAGS = 2  # 1 once the flags say which blocks have changed since their checksums were noted
 
 
 class Segment:
     """A mapped segment file.
 
-    `unverified` are blocks of a sealed segment whose checksums nobody has looked at yet: they must
-    be verified before a "no" is taken from them. `damaged` are those that failed.
+    shared: the bits in the file, as every process sees them; what is added is added here. vector:
+    the bits to ask, the same ones unless a damaged block had to be hidden from this process.
+    damaged: blocks that were found damaged here; they report every key.
     """
 
     __slots__ = (
         "__weakref__",
         "_checksums",
+        "_cursor",
         "_file",
+        "_judge",
         "_verifying",
+        "_waiting",
         "damaged",
+        "flag_shift",
+        "flags",
         "header",
+        "is_blind",
         "path",
+        "shared",
         "unverified",
         "vector",
         "words",
@@ -80,61 +92,167 @@ class Segment:
         self.header = header
         self.path = file.path
         self._file = file
+        self._judge: Judge | None = None
         self._checksums: NDArray[np.uint32] | None = None
-        self.unverified: set[int] = set()
+        self._waiting: NDArray[np.bool_] = np.zeros(0, np.bool_)  # blocks nobody has looked at yet
+        self._cursor = 0  # none waits before it
+        self.unverified = 0  # how many wait
         self.damaged: set[int] = set()
-        # Protects `vector`, `unverified` and `damaged` while blocks are verified. Who asks inside,
-        # in a signal handler or one of logging, verifies the same blocks once more.
+        self.is_blind = False  # a damaged block could not be hidden: believe no "no" of this
+        # Protects all of these while blocks are verified. Who asks inside, in a signal handler or
+        # one of logging, verifies the same blocks once more.
         self._verifying = threading.RLock()
-        self.vector: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
-        self.words = file.words(header.words_offset, WORDS)
+        self.shared: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
+        self.vector = self.shared
+        self.words = file.words(header.words_offset, PAGE_BYTES // 8)
+        self.flag_shift = header.flag_shift
+        flags = ((8 * len(self.shared) - 1) >> self.flag_shift) + 1
+        self.flags = file.array(header.words_offset + WORDS_BYTES, flags)
 
     @property
     def is_writable(self) -> bool:
         """Whether the mapping may be written to."""
         return self._file.writable
 
-    def expect(self, checksums: NDArray[np.uint32]) -> None:
-        """From now on every block counts as unverified until it has its checksum."""
-        self._checksums = checksums
-        self.unverified = set(range(self.header.blocks))
+    @property
+    def is_expected(self) -> bool:
+        """Whether `expect` has said what the blocks must be."""
+        return self._checksums is not None
 
-    def verify(self, blocks: abc.Iterable[int]) -> None:
-        """Verifies these blocks once; a damaged one reports every key from then on.
+    def expect(
+        self, checksums: NDArray[np.uint32], changed: abc.Iterable[int], judge: Judge
+    ) -> None:
+        """From now on a block must have its checksum before a "no" is taken from it.
 
-        Damage is kept out of the file: a private copy of the mapping gets ones in its place.
+        Those that have changed since have none. `judge` is given the blocks that fail; it hides
+        them, or has them set to ones, unless they have changed meanwhile.
         """
         with self._verifying:
-            asked = self.unverified.intersection(blocks)
-            if not asked or self._checksums is None:
+            self._checksums, self._judge = checksums, judge
+            self._waiting = np.ones(self.header.blocks, np.bool_)
+            self._waiting[sorted(changed)] = False
+            self._cursor = 0
+            self.unverified = int(np.count_nonzero(self._waiting))
+
+    def verify(self, blocks: abc.Iterable[int], more: int = 0) -> None:
+        """Verifies those of these blocks that nobody has looked at yet, and some more."""
+        with self._verifying:
+            if not self.unverified or self._checksums is None:
                 return
-            found, _ = damaged_blocks(self.header, self.vector, self._checksums, asked)
-            if found:
-                log.warning("%s: blocks %s fail their checksums and answer maybe", self.path, found)
-                try:
-                    copy = self._file.private_copy(HEADER_BYTES, len(self.vector))
-                except OSError:  # unlinked meanwhile, or no descriptor left
-                    copy = np.array(self.vector)
-                for block in self.damaged.union(found):
-                    copy[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
-                self.vector = copy
-                self.damaged.update(found)
-            self.unverified -= asked
+            wanted = np.fromiter(blocks, np.int64)
+            asked = set(wanted[self._waiting[wanted]].tolist())
+            if more:
+                asked.update(self._next(more))
+            if not asked:
+                return
+            if len(self.shared) > READ_WHOLE_BYTES:
+                self._read_soon(asked)
+            found, _ = damaged_blocks(self.header, self.shared, self._checksums, asked)
+            if found and self._judge is not None:
+                self._judge(self, found)
+            done = sorted(asked)
+            self.unverified -= int(np.count_nonzero(self._waiting[done]))
+            self._waiting[done] = False
+
+    def _read_soon(self, blocks: set[int]) -> None:
+        """Undoes, for these blocks, that a large vector is read page by page."""
+        for first, end in joined_ranges(blocks):
+            begin, last = first * BLOCK_BYTES, min(end * BLOCK_BYTES, len(self.shared))
+            self._file.expect_soon(HEADER_BYTES + begin, last - begin)
+
+    def verify_all(self) -> None:
+        """Verifies everything that nobody has looked at yet."""
+        self.verify((), self.header.blocks)
+
+    def _next(self, count: int) -> list[int]:
+        """The first blocks that wait. Looks at each place once only."""
+        waiting = self._waiting[self._cursor :]
+        found = self._cursor + np.flatnonzero(waiting[: 2 * count + 1024])[:count]
+        if len(found) < count:
+            found = self._cursor + np.flatnonzero(waiting)[:count]
+        if len(found):
+            self._cursor = int(found[0])
+        return [int(block) for block in found]
+
+    def hide(self, blocks: abc.Iterable[int], *, is_sealed: bool) -> None:
+        """Makes damaged blocks report every key, in this process only.
+
+        A private copy of the mapping gets ones in their place. Its other pages show the file: an
+        active stage goes on in it. Where no such copy can be had a sealed one is copied instead,
+        and of an active one no "no" is believed any more.
+        """
+        with self._verifying:
+            self.damaged.update(blocks)
+            log.warning("%s: damaged blocks %s answer maybe", self.path, sorted(self.damaged))
+            try:
+                copy = self._file.private_copy(HEADER_BYTES, len(self.shared))
+            except (OSError, DamagedFile):  # it is gone, or no descriptor is left
+                if not is_sealed:
+                    self.is_blind = True
+                    return
+                copy = np.array(self.shared)
+            _fill(copy, self.damaged)
+            self.vector = copy
+
+    def show(self) -> None:
+        """Ends `hide`: what was damaged is ones in the file now, or was not damaged after all."""
+        with self._verifying:
+            self.vector = self.shared
+            self.damaged = set()
+            self.is_blind = False
+
+    def set_ones(self, blocks: abc.Iterable[int]) -> None:
+        """Sets all bits of these blocks in the file."""
+        _fill(self.shared, blocks)
+
+    def flagged_blocks(self) -> set[int]:
+        """Blocks that may have changed since `clear_flags`; all if the flags cannot say it."""
+        if not self.words[WORD_FLAGS]:
+            return set(range(self.header.blocks))
+        size = 1 << (self.flag_shift - self.header.block_shift)
+        groups = np.flatnonzero(self.flags).tolist()
+        return {
+            block
+            for group in groups
+            for block in range(group * size, min((group + 1) * size, self.header.blocks))
+        }
+
+    def clear_flags(self) -> None:
+        """From now on the flags say which blocks have changed: none yet."""
+        self.flags[:] = 0
+        self.words[WORD_FLAGS] = 1
 
     def block(self, block: int) -> NDArray[np.uint8]:
-        """The bytes of one block."""
-        return self.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
-
-    def end_writing(self) -> None:
-        """Gives up the descriptor of a segment that was sealed; its mapping stays."""
-        self._file.end_writing()
+        """The bytes of one block in the file."""
+        return self.shared[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES]
 
     def sync(self) -> None:
-        """Makes all bits durable. Raises OSError once and for all: never call it again then."""
-        self._file.sync_memory()
-        crash_point("checkpoint: memory synced")
-        self._file.sync_file()
-        crash_point("checkpoint: file synced")
+        """Makes all bits durable. Raises OSError once and for all: never call it again then.
+
+        Raises StoreFailed when it could not begin for want of a descriptor, DamagedFile when the
+        file has gone; nothing was tried then.
+        """
+        try:
+            descriptor = self._file.reopen(os.O_RDWR)
+        except OSError as error:
+            if passes(error):
+                raise StoreFailed(f"{self.path}: cannot be synced now: {error.strerror}") from error
+            raise DamagedFile(self.path, 0, f"cannot be synced: {error.strerror}") from error
+        try:
+            self._file.sync_memory()
+            crash_point("checkpoint: memory synced")
+            sync_descriptor(descriptor)
+            crash_point("checkpoint: file synced")
+        finally:
+            os.close(descriptor)
+
+
+Judge = abc.Callable[[Segment, list[int]], None]
+
+
+def _fill(vector: NDArray[np.uint8], blocks: abc.Iterable[int]) -> None:
+    for block in blocks:
+        vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
 
 
 def make_segment(
@@ -152,8 +270,7 @@ def make_segment(
     Raises OSError (full disk) and then leaves no file behind.
     """
     path = folder / header.file_name
-    flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = open_file(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         crash_point("new file: created")
@@ -161,8 +278,8 @@ def make_segment(
         os.pwrite(descriptor, pack_header(header), 0)
         if vector is not None:
             write_all(descriptor, vector, HEADER_BYTES)
-            words = np.array(counts, dtype=np.uint64).view(np.uint8)
-            write_all(descriptor, words, header.words_offset)
+        words = np.array([*counts, 1], dtype=np.uint64).view(np.uint8)
+        write_all(descriptor, words, header.words_offset)
         sync_descriptor(descriptor)
         if vector is not None and len(vector) > READ_WHOLE_BYTES:
             drop_cached_pages(descriptor)
@@ -183,7 +300,7 @@ def open_segment(path: Path, expected: SegmentHeader, *, writable: bool) -> Segm
     same file that a writer changes; a file that may only be read is opened for reading.
     """
     flags = os.O_RDWR if writable or os.access(path, os.W_OK) else os.O_RDONLY
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    descriptor = open_file(path, flags)
     try:
         length = os.fstat(descriptor).st_size
         header = unpack_header(os.pread(descriptor, HEADER_BYTES, 0), path)

@@ -2,7 +2,8 @@
 
 Under the writer lock: a checkpoint, a copy of the catalog, and of every stage that may still
 change. Sealed stages never change: their files are opened under the lock, so that a drop cannot
-take them away, and copied after it. Readers never wait, writers for the small part only.
+take them away, and copied after it, as many as there are descriptors for. Readers never wait,
+writers for the small part only.
 
 The copy becomes a store with the last step, the renaming of its catalog; it gets an incarnation of
 its own. Restoring one means forgetting the keys that came after it: rebuild before you trust it as
@@ -12,23 +13,29 @@ a guard.
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from bloomstore.catalog.catalog import Catalog
 from bloomstore.errors import StoreFailed
-from bloomstore.segment.mapping import copy_descriptor, make_folder, sync_directory
+from bloomstore.segment.mapping import copy_descriptor, make_folder, open_file, sync_directory
 from bloomstore.store import checkpoint, writer
 from bloomstore.store.core import Core
 from bloomstore.store.folder import Folder
 from bloomstore.store.lock import make_lock_files
 
+# Files of sealed stages that are copied after the lock; more of them would exhaust the descriptors.
+_MOST_OPEN = 256
+_PART_OPEN = 4  # and at most this part of what the process may have
 
-def backup_store(core: Core, path: Path) -> None:
+
+def backup_store(core: Core, target: Folder) -> None:
     """Copies the store to a new or empty folder. Raises StoreFailed."""
+    path = target.path
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise StoreFailed(f"{path}: not empty, and a backup goes into a new or empty folder")
     try:
-        _copy(core, Folder(path))
+        _copy(core, target)
     except OSError as error:
         raise StoreFailed(f"{path}: the backup failed: {error.strerror}") from error
 
@@ -40,6 +47,7 @@ def _copy(core: Core, target: Folder) -> None:
     aside = target.path / f"backup.new.{os.getpid()}"  # not what an unfinished store has
     aside.mkdir(mode=0o700)
     sealed: dict[str, int] = {}
+    most_open = min(_MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART_OPEN)
     try:
         with writer.writing(core):
             checkpoint.every_filter(core)
@@ -50,8 +58,8 @@ def _copy(core: Core, target: Folder) -> None:
             core.catalog.copy(aside)
             for stage in stages:
                 name = stage.header(core.store_id).file_name
-                source = os.open(core.folder.segments / name, os.O_RDONLY | os.O_CLOEXEC)
-                if stage.sealed:
+                source = open_file(core.folder.segments / name, os.O_RDONLY)
+                if stage.sealed and len(sealed) < most_open:
                     sealed[name] = source
                 else:
                     _copy_file(source, target.segments / name)
@@ -73,7 +81,7 @@ def _copy(core: Core, target: Folder) -> None:
 def _copy_file(source: int, path: Path) -> None:
     """Copies an open file, durably, and closes it."""
     try:
-        target = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        target = open_file(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
         try:
             copy_descriptor(source, target)
         finally:

@@ -1,9 +1,9 @@
 """A batch: keys collected in memory, acknowledged together at its end.
 
-It belongs to the thread or task that opened it and takes no lock until its end. Inside, that
-owner's lookups and `add` results include the collected keys; nobody else sees them. The end is
-one LMDB transaction over all filters of durability `commit`, then the bits. An exception inside
-discards everything. A nested batch joins the outer one.
+It belongs to the block that opened it (batches.py) and takes no lock until its end. Inside,
+lookups and `add` results include the collected keys; nobody else sees them. The end is one LMDB
+transaction over all filters of durability `commit`, then the bits. An exception inside discards
+everything. A nested batch joins the outer one.
 
 A batch of more than MAX_PRINTS_PER_CALL keys commits in parts, each atomic, all acknowledged by
 the end.
@@ -12,10 +12,6 @@ the end.
 from __future__ import annotations
 
 import collections.abc as abc
-import contextlib
-import os
-import threading
-from contextvars import ContextVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +20,8 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow
 from bloomstore.errors import FilterFull
 from bloomstore.filters.chain import Chain
-from bloomstore.store import checkpoint, growth, writer
+from bloomstore.held import whole
+from bloomstore.store import checkpoint, growth, trust, writer
 from bloomstore.store.core import Core
 from bloomstore.store.view import FilterView, load_view
 from bloomstore.store.writer import Part, Prints
@@ -35,10 +32,11 @@ class Batch:
 
     def __init__(self) -> None:
         self._keys: dict[int, dict[bytes, None]] = {}
-        self.owner: object = present_owner()
+        self.names: dict[int, str] = {}
 
-    def collect(self, number: int, prints: Prints, known: NDArray[np.bool_]) -> int:
+    def collect(self, number: int, name: str, prints: Prints, known: NDArray[np.bool_]) -> int:
         """Takes keys for a filter; returns how many neither it nor this batch had before."""
+        self.names[number] = name
         mine = self._keys.setdefault(number, {})
         fresh = {one for one in as_bytes(prints[~known]) if one not in mine}
         mine.update(dict.fromkeys(as_bytes(prints)))
@@ -110,6 +108,7 @@ def _plan_chain(
     full: list[tuple[FilterRow, Chain]],
 ) -> None:
     """Plans all keys of one chain, publishing new stages as they are needed; nothing is set yet."""
+    trust.prepare(core, chain, prints)
     prints = prints[~chain.find_in_older(prints)]
     while len(prints):
         taken = 0
@@ -127,51 +126,13 @@ def _plan_chain(
         prints = prints[~chain.find_in_older(prints)]
 
 
-def present_owner() -> tuple[int, int, object]:
-    """The process, thread and task that run now. Tasks inherit variables, not batches."""
-    import asyncio  # here: a tenth of the time that `import bloomstore` takes
-
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no event loop in this thread
-        task = None
-    return os.getpid(), threading.get_ident(), task
-
-
-class Batches:
-    """The batches that are open on a store: at most one per thread or task."""
-
-    def __init__(self) -> None:
-        self._mine: ContextVar[Batch | None] = ContextVar("batch", default=None)
-        self._counting = threading.RLock()
-        self.open = 0
-
-    @property
-    def mine(self) -> Batch | None:
-        """The batch that this thread or task has opened."""
-        batch = self._mine.get() if self.open else None
-        return batch if batch is not None and batch.owner == present_owner() else None
-
-    @contextlib.contextmanager
-    def begin(self) -> abc.Iterator[Batch]:
-        """Opens a batch for this thread or task."""
-        batch = Batch()
-        token = self._mine.set(batch)
-        with self._counting:
-            self.open += 1
-        try:
-            yield batch
-        finally:
-            batch.owner = None
-            self._mine.reset(token)
-            with self._counting:
-                self.open -= 1
-
-    @contextlib.contextmanager
-    def apart(self) -> abc.Iterator[None]:
-        """Inside, this thread or task has no batch: what it adds is durable at once."""
-        token = self._mine.set(None)
-        try:
-            yield
-        finally:
-            self._mine.reset(token)
+@whole
+def finish(core: Core, batch: Batch) -> None:
+    """Makes everything durable that was collected. Raises FilterNotFound for a dropped filter."""
+    for part in batch.parts():
+        with writer.writing(core):
+            wanted = [
+                (load_view(core, batch.names[number], number), prints)
+                for number, prints in part.items()
+            ]
+            add_together(core, wanted)

@@ -21,9 +21,9 @@ from bloomstore.crash import crash_point
 from bloomstore.filters.chain import Chain, Stage
 from bloomstore.keys import is_column
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
-from bloomstore.store import growth, writer
+from bloomstore.store import growth, trust, writer
 from bloomstore.store.core import Core
-from bloomstore.store.view import FilterView
+from bloomstore.store.view import FilterView, load_view
 from bloomstore.store.writer import Prints
 
 # Fewer keys go through the journal: 2^20 of them are 16 MiB, two checkpoints.
@@ -43,7 +43,8 @@ def is_bulk(view: FilterView, keys: object) -> bool:
 def load(core: Core, view: FilterView, chunks: abc.Iterable[Prints]) -> int:
     """Adds all chunks; returns how many keys were new. Called under the writer lock."""
     added = 0
-    chain = view.live
+    trust.prepare(core, view.live)
+    chain = load_view(core, view.row.name).live
     target: _Target | None = None
     for chunk in chunks:
         prints = writer.unknown_to_older(chain, chunk)
@@ -73,7 +74,7 @@ class _Target:
         self._core = core
         self._row = row
         self._stage: StageRow = stage.row
-        self._vector = np.array(stage.segment.vector)
+        self._vector = np.array(stage.segment.shared)
         self._set_bits, self._keys = self._counts(stage)
 
     def _counts(self, stage: Stage) -> tuple[int, int]:
@@ -90,7 +91,7 @@ class _Target:
             self._vector,
             spec.geometry,
             prints,
-            spec.bits_left(self._set_bits),
+            self._stage.bits_left(self._set_bits),
             spec.keys_left(self._keys),
         )
         fresh = int(np.count_nonzero(new))
@@ -102,7 +103,7 @@ class _Target:
         """Writes the vector as a new file, and gives the chain with it."""
         core = self._core
         with core.catalog.read() as view:
-            entries = [entry for entry in view.journal() if entry.number == self._stage.number]
+            entries = view.journal_of(self._stage.number)
         known = self._stage.with_counts(self._set_bits, self._keys)
         fresh = growth.replace_segment(core, known, self._vector, entries)
         crash_point("bulk load: stage published")

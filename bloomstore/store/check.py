@@ -17,18 +17,20 @@ from bloomstore.errors import (
     FilterNotFound,
     StoreFailed,
 )
+from bloomstore.segment.blocks import blocks_in
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, segment_number
 from bloomstore.segment.segment import Segment
-from bloomstore.store.core import Core
+from bloomstore.store.core import Core, missing_of
 from bloomstore.store.damage import Damage, examine
 from bloomstore.store.problem import Problem
-
-# How often a stage that is being changed is looked at again.
-LOOKS = 5
+from bloomstore.store.trust import LOOKS
 
 
 def check_store(core: Core, only: str | None = None) -> abc.Iterator[Problem]:
     """Every problem of the store, or of one filter."""
+    if core.is_lost():
+        yield Problem(core.folder.path, 0, str(core.loss))
+        return
     catalog = core.folder.catalog / "data.mdb"
     with core.catalog.read() as view:
         names = view.filter_names()
@@ -40,9 +42,13 @@ def check_store(core: Core, only: str | None = None) -> abc.Iterator[Problem]:
                 pass  # each row is checked while it is read
             next_number = view.counters().next_number
             tombstones = view.tombstones()
+            damaged = [*view.damaged_rows("blocks"), *view.damaged_rows("notes")]
     except DamagedRow as error:
         yield Problem(catalog, 0, str(error))
         return
+    for what in (core.doubt, *damaged) if only is None else ():
+        if what is not None:
+            yield Problem(catalog, 0, str(what))
     known: set[str] = set(tombstones.values())
     for name in names:
         try:
@@ -64,9 +70,7 @@ def check_store(core: Core, only: str | None = None) -> abc.Iterator[Problem]:
 
 def _check_filter(core: Core, row: FilterRow, stages: list[StageRow]) -> abc.Iterator[Problem]:
     catalog = core.folder.catalog / "data.mdb"
-    live = [stage.stage for stage in stages if stage.chain == row.live_chain]
-    if live != list(range(len(live))) or not live:
-        what = f"stages of chain {row.live_chain} are {live}, expected 0, 1, 2, ..."
+    for what in missing_of(row, stages):
         yield Problem(catalog, 0, what, row.name)
     if row.dirty_boot not in (None, core.boot):
         what = "keys of durability 'process' went with the machine"
@@ -101,6 +105,9 @@ def _check_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Pr
         for block in found.blocks:
             offset = HEADER_BYTES + block * BLOCK_BYTES
             yield Problem(path, offset, f"block {block} cannot be trusted", row.name)
+        for block in sorted(blocks_in(stage.damaged).difference(found.blocks)):
+            what = f"block {block} was damaged and answers maybe; rebuild the filter"
+            yield Problem(path, HEADER_BYTES + block * BLOCK_BYTES, what, row.name)
     if found.set_bits is not None:
         what = f"{found.set_bits[0]} bits are set, expected {found.set_bits[1]}"
         yield Problem(path, HEADER_BYTES, what, row.name)

@@ -19,6 +19,7 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import StageRow
 from bloomstore.errors import BloomStoreError
 from bloomstore.filters.chain import Stage
+from bloomstore.held import whole
 from bloomstore.store import growth, writer
 from bloomstore.store.core import Core
 from bloomstore.store.damage import examine
@@ -33,6 +34,7 @@ class NotCopyable(BloomStoreError):
     """A filter whose bits cannot be taken over; the message says why."""
 
 
+@whole
 def begin_copy(store: Store, name: str, other: Store, other_name: str) -> Rebuild:
     """Starts a rebuild whose coming chain is what the other filter is, with its spec.
 
@@ -75,12 +77,14 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
     if theirs.stage > 0:
         row = writer.coming_row(view.row)
         made = growth.new_stage(core, row, made.chain, theirs.stage, theirs.spec)
-    stage.segment.verify(range(stage.segment.header.blocks))
-    vector = np.array(stage.segment.vector)
+    stage.segment.verify_all()
+    vector = np.array(stage.segment.shared)
     wanted = replace(
         made,
         spec=theirs.spec,
         opened_at=theirs.opened_at,
+        opened_boot=theirs.opened_boot,
+        opened_clock=theirs.opened_clock,
         filled_at=theirs.filled_at,
         set_bits=kernels.count_bits(vector),
         keys=keys,
@@ -91,9 +95,10 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
 def _require_sound_blocks(store: Store, stage: Stage) -> None:
     """After the copy: a block that was damaged before it is so still."""
     assert stage.segment is not None
-    damaged = sorted(stage.segment.damaged)
+    damaged = stage.damaged
     if not stage.row.sealed:
         found = examine(store.core, stage.row, stage.segment)
-        damaged = [] if found is None else [*found.blocks]
+        damaged = damaged if found is None else damaged.union(found.blocks)
     if damaged:
-        raise NotCopyable(f"{stage.segment.path} cannot be copied: damaged blocks {damaged}")
+        what = f"damaged blocks {sorted(damaged)}"
+        raise NotCopyable(f"{stage.segment.path} cannot be copied: {what}")

@@ -13,34 +13,48 @@ import logging
 import os
 import weakref
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bloomstore.catalog.catalog import Catalog
+from bloomstore.catalog.pages import walk
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.catalog.view import CatalogChange, CatalogView
+from bloomstore.catalog.witness import Witness
 from bloomstore.crash import crash_point
-from bloomstore.errors import BloomStoreError, StoreFailed, StoreLocked
+from bloomstore.errors import BloomStoreError, DamagedFile, StoreFailed
 from bloomstore.filters.chain import Chain, Stage
+from bloomstore.held import Holding
 from bloomstore.segment.mapping import passes
-from bloomstore.segment.segment import READ_WHOLE_BYTES, Segment, open_segment
-from bloomstore.store.damage import examine
+from bloomstore.segment.segment import Segment, open_segment
+from bloomstore.store import trust
 from bloomstore.store.folder import Folder, boot_id
-from bloomstore.store.lock import GENERATION, Users, WriterLock
+from bloomstore.store.lock import COMMITTED, GENERATION, Hold, Users, WriterLock
 from bloomstore.store.options import StoreOptions
+from bloomstore.store.place import Place, identity
 
 log = logging.getLogger("bloomstore")
 
-# How the reason of a stage begins that a failed sync has poisoned; `repair` can write it again.
-SYNC_FAILED = "a sync failed"
-# Likewise when recovery could not map the segment to apply its journal rows.
-UNAPPLIED = "its journal rows could not be applied"
-# Likewise for blocks that fail their checksums; `repair` sets them to ones.
-DAMAGED_BLOCKS = "damaged blocks"
+
+def missing_stages(rows: list[StageRow], count: int) -> str | None:
+    """Why these cannot be all stages of a chain that has so many, if they are not."""
+    found = [row.stage for row in rows]
+    if found == list(range(count)) and count:
+        return None
+    return f"the chain has {count} stages, the catalog lists {found}"
 
 
-class Core:
-    """The open files of one store in one process."""
+def missing_of(row: FilterRow, stages: list[StageRow]) -> abc.Iterator[str]:
+    """What is missing of the chains of a filter, given all stages that it has."""
+    for chain, count in ((row.live_chain, row.stages), (row.coming_chain, row.coming_stages)):
+        found = [stage for stage in stages if stage.chain == chain]
+        missing = None if chain is None else missing_stages(found, count)
+        if missing is not None:
+            yield f"chain {chain}: {missing}"
+
+
+class Core(Holding):
+    """The open files of one store in one process.
+
+    Whoever opens it holds it until its `end`: it is closed again if that is interrupted.
+    """
 
     def __init__(self, folder: Folder, options: StoreOptions) -> None:
         self.folder = folder
@@ -50,19 +64,37 @@ class Core:
         self.boot = boot_id()
         digest = hashlib.blake2b(self.boot.encode(), digest_size=8).digest()
         self.boot_word = int.from_bytes(digest, "little")
-        self.catalog = Catalog(folder.catalog, read_only=options.read_only)
         try:
-            with self.catalog.read() as view:
-                self.store_id = view.identity().store_id
-            self.users = Users(folder.users)
+            self.data = identity(folder.data)
+        except OSError as error:
+            raise DamagedFile(folder.data, 0, f"cannot be read: {error.strerror}") from error
+        self.announce()
+        try:
+            self.users = Users(folder.users, folder.catalog)
             self.lock = WriterLock(
                 folder.lock, read_only=options.read_only, seconds=options.lock_seconds
             )
+            self.words = self.lock.words
+            # Whoever is alone looks whether LMDB may be given the file; the others come after.
+            self.is_alone = self.users.enter(options.lock_seconds)
+            if self.is_alone:
+                walk(folder.data)
+            self.catalog = Catalog(
+                folder.catalog,
+                read_only=options.read_only,
+                map_size=options.map_size,
+                witness=Witness(self.words[COMMITTED : COMMITTED + 1]),
+            )
+            with self.catalog.read() as view:
+                self.store_id = view.identity().store_id
         except BaseException:
-            self.catalog.close()
+            self.end()
             raise
-        self.words = self.lock.words
-        self._segments: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
+        self.place = Place((folder.data, self.data), (folder.lock, self.lock.identity))
+        self.lock.loss = self.place.loss
+        # Weakly, without callbacks: in those an interrupt would be lost.
+        self._segments: dict[int, weakref.ref[Segment]] = {}
+        self._most_segments = 64
         # Counts of stages as this process last knew them, true while the words `applied` and
         # `generation` are `counts_moment`; only the holder of the writer lock looks at them.
         self.counts: dict[int, tuple[int, int]] = {}
@@ -74,9 +106,14 @@ class Core:
         self.dirty_tenure: dict[int, int] = {}
         # Why no answer of this store can be certain, whatever its files say.
         self.doubt: str | None = None
-        # Active segments that this process has examined and found sound.
-        self._sound: set[int] = set()
-        self._names: dict[int, str] = {}
+        # What has become of the store's files, if its path leads elsewhere by now.
+        self.loss: str | None = None
+        # Segments that this process has examined as a whole; it need not verify their blocks.
+        self.believed: set[int] = set()
+        # Stages in which it has found damage that the others have not been told of, by number.
+        self.unrecorded: dict[int, StageRow] = {}
+        # Names of filters by their numbers, as they were last seen.
+        self.names: dict[int, str] = {}
 
     @contextlib.contextmanager
     def change(self) -> abc.Iterator[CatalogChange]:
@@ -92,35 +129,42 @@ class Core:
             self.words[GENERATION] = change.generation
             crash_point("generation: word set")
 
-    @contextlib.contextmanager
-    def hold(self, *, keep: bool = False) -> abc.Iterator[None]:
-        """Holds the writer lock; no change of the catalog outlives it."""
-        with self.lock.hold(keep=keep):
-            try:
-                yield
-            finally:
-                if self.lock.is_outermost:
-                    self.catalog.end_left_change()
+    def hold(self, *, keep: bool = False) -> Hold:
+        """Holds the writer lock for a block; no change of the catalog outlives it."""
+        return self.lock.hold(keep=keep)
+
+    def is_lost(self) -> bool:
+        """Whether the path leads elsewhere by now; from then on every answer is "maybe"."""
+        return self._has_lost(self.place.loss()) if self.loss is None else True
+
+    def require_place(self) -> None:
+        """Raises StoreFailed if the store was removed, moved or replaced."""
+        if self.loss is not None or self._has_lost(self.place.loss(of_catalog=True)):
+            raise StoreFailed(f"{self.folder.path} takes no changes: {self.loss}")
+
+    def _has_lost(self, loss: str | None) -> bool:
+        if loss is not None:
+            self.loss = self.doubt = loss
+        return loss is not None
 
     def segment(self, row: StageRow, *, writable: bool) -> Segment:
         """The mapped segment of a stage. Raises when it is not what the catalog means."""
-        segment = self._segments.get(row.number)
+        known = self._segments.get(row.number)
+        segment = None if known is None else known()
         if segment is None or (writable and not segment.is_writable):
             header = row.header(self.store_id)
             path = self.folder.segments / header.file_name
             segment = open_segment(path, header, writable=writable)
             if row.sealed:
-                segment.expect(self._checksums(row))
-            self._segments[row.number] = segment
+                self.believed.discard(row.number)
+            self._remember(row.number, segment)
         return segment
 
-    def _checksums(self, row: StageRow) -> NDArray[np.uint32]:
-        blocks = row.header(self.store_id).blocks
-        with self.catalog.read() as view:
-            checksums = view.checksums(row.number, blocks)
-        if checksums is None:
-            raise StoreFailed(f"block checksums of segment {row.number} are missing")
-        return checksums
+    def _remember(self, number: int, segment: Segment) -> None:
+        if len(self._segments) >= self._most_segments:
+            alive = {known: of for known, of in self._segments.items() if of() is not None}
+            self._segments, self._most_segments = alive, max(64, 2 * len(alive))
+        self._segments[number] = weakref.ref(segment)
 
     def mapped(self, row: StageRow) -> Segment | None:
         """The segment of an active stage for writing, trusted or not; None if it cannot be had.
@@ -146,56 +190,25 @@ class Core:
             return Stage(row, None, doubt, passes=passes(error))
         except BloomStoreError as error:
             return Stage(row, None, f"stage {row.stage}: {error}")
-        if row.poisoned is not None:
-            return Stage(row, segment, f"stage {row.stage}: {row.poisoned}")
-        damaged = () if row.sealed else self.damaged_blocks(row, segment)
-        if damaged:
-            return Stage(row, segment, f"stage {row.stage}: {DAMAGED_BLOCKS} {list(damaged)}")
-        return Stage(row, segment)
+        return trust.trusted(self, row, segment)
 
-    def chain(self, rows: list[StageRow]) -> Chain:
-        """The chain of these stages; a gap in their numbers is a doubt."""
+    def chain(self, rows: list[StageRow], count: int) -> Chain:
+        """The chain of these stages; it is in doubt if they are not so many, or not all."""
         stages = [self.stage(row) for row in rows]
-        for expected, stage in enumerate(stages):
-            if stage.row.stage != expected:
-                missing = Stage(stage.row, stage.segment, f"stage {expected} has no row")
-                stages[expected] = missing
-                break
-        return Chain(stages)
-
-    def damaged_blocks(self, row: StageRow, segment: Segment) -> tuple[int, ...]:
-        """Damaged blocks of an active stage; each process looks once, at its first use.
-
-        Vectors beyond 64 MB are left to `check`. What looks damaged is looked at again under the
-        writer lock, and then every process is told.
-        """
-        if row.number in self._sound or row.spec.geometry.vector_bytes > READ_WHOLE_BYTES:
-            return ()
-        found = examine(self, row, segment)
-        if found is None or not (found.blocks or found.unapplied):
-            if found is not None:
-                self._sound.add(row.number)
-            return ()
-        if found.blocks and not self.options.read_only and self.doubt is None:
-            with contextlib.suppress(StoreLocked), self.hold():
-                found = examine(self, row, segment)
-                if found is not None and found.blocks:
-                    log.warning("%s: blocks %s are damaged", segment.path, found.blocks)
-                    self.poison(row, f"{DAMAGED_BLOCKS} {list(found.blocks)}")
-        return found.blocks if found is not None else ()
+        return Chain(stages, missing_stages(rows, count))
 
     def owner(self, view: CatalogView, number: int) -> FilterRow | None:
         """The filter with this number. Names are remembered: reading all rows takes long."""
-        found = view.filter_row(self._names[number]) if number in self._names else None
+        found = view.filter_row(self.names[number]) if number in self.names else None
         if found is None or found.number != number:
-            self._names = {row.number: row.name for row in view.sound_filter_rows()}
-            found = view.filter_row(self._names[number]) if number in self._names else None
+            self.names = {row.number: row.name for row in view.sound_filter_rows()}
+            found = view.filter_row(self.names[number]) if number in self.names else None
         return found
 
     def forget(self, number: int) -> None:
         """What was known of a segment is not true any more."""
         self._segments.pop(number, None)
-        self._sound.discard(number)
+        self.believed.discard(number)
         self.counts.pop(number, None)
 
     def poison(self, row: StageRow, reason: str) -> None:
@@ -206,16 +219,19 @@ class Core:
 
     def abandon(self) -> None:
         """In a forked child: closes what belongs to the parent, without unlocking anything."""
-        if not self.is_closed:
-            self.is_closed = True
-            self.catalog.abandon()
-            self.lock.abandon()
-            self.users.close()
+        self.is_closed = True
+        self.catalog.abandon()
+        self.lock.abandon()
+        self.users.close()
 
     def close(self) -> None:
-        """Closes files; mappings end with their last reference."""
-        if not self.is_closed:
-            self.is_closed = True
-            self.lock.close()
-            self.catalog.close()
-            self.users.close()
+        """Closes files; mappings end with their last reference. Twice is no error."""
+        self.is_closed = True
+        for part in ("lock", "catalog", "users"):
+            if part in vars(self):  # else it was not opened yet
+                getattr(self, part).close()
+
+    def give_back(self, *, is_done: bool) -> None:
+        """The end of its opening."""
+        if not is_done:
+            self.close()

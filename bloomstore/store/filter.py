@@ -22,6 +22,7 @@ from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
 from bloomstore.filters.estimate import Estimate
 from bloomstore.filters.search import find_keys
+from bloomstore.held import mine, surrender, whole
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks, is_column
 from bloomstore.spec.families import FilterSpec
@@ -62,6 +63,7 @@ class Filter(OneKey):
         self._number = view.row.number
         self.name = view.row.name
         self._view = view
+        self._batches = store.batches.open
         self._use(store.core, view)
 
     @property
@@ -70,28 +72,29 @@ class Filter(OneKey):
         return self._number
 
     @property
+    @whole
     def spec(self) -> FilterSpec:
         """The family and its parameters."""
         return self._current().row.spec
 
     @property
+    @whole
     def durability(self) -> Durability:
         """What an acknowledged key survives: "commit" everything, "process" the process."""
         return self._current().row.durability
 
     @property
+    @whole
     def state(self) -> FilterState:
         """Whether everything is in order, and if not, why some or all answers are "maybe"."""
-        view = self._current()
-        if view.state.is_sound and view.live.damage is not None:
-            return FilterState(StateName.DAMAGED, view.live.damage)
-        return view.state
+        return self._current().told_state
 
     @property
     def was_sound(self) -> bool:
         """Whether the last answer could have been "no": `state`, without looking again."""
         return self.is_quick or self._view.state.is_sound
 
+    @whole
     def may_contain_many(self, keys: abc.Iterable[Key]) -> NDArray[np.bool_]:
         """Which of the keys may have been added, in order. False is certain.
 
@@ -115,6 +118,7 @@ class Filter(OneKey):
             done = end
         return found[:done]
 
+    @whole
     def add_many(self, keys: abc.Iterable[Key]) -> int:
         """Adds keys and returns how many the filter did not report before.
 
@@ -130,14 +134,14 @@ class Filter(OneKey):
         chunks = fingerprint_chunks(keys, self._seed, most)
         if is_bulk:
             with self._store.changing("a bulk load") as core:
-                view = self._current()
+                view = self._certain()
                 if bulk.is_bulk(view, keys):
                     return bulk.load(core, view, chunks)
         added = 0
         try:
             if in_turns:
                 core = self._store.core
-                while (new := writer.add_turn(core, self._current, chunks)) is not None:
+                while (new := writer.add_turn(core, self._certain, chunks)) is not None:
                     added += new
                 return added
             for prints in chunks:
@@ -146,19 +150,23 @@ class Filter(OneKey):
             raise FilterFull(self.name, full.capacity, added + full.added) from None
         return added
 
+    @whole
     def stats(self) -> FilterStats:
         """Keys, stages, bits, fill, errors, state."""
         return stats_of(self._store.core, self._current())
 
+    @whole
     def estimate_count(self) -> Estimate:
-        """How many different keys were added, estimated from the bits."""
+        """How many different keys were added, estimated from counts and bits."""
         return count_of(self._store.core, self._current())
 
     @property
+    @whole
     def fences(self) -> dict[str, str]:
         """Token -> reason of every fence that stands now, in whatever process it was raised."""
         return dict(load_view(self._store.core, self.name, self._number).row.fences)
 
+    @whole
     def fence(self, reason: str, *, renew: bool = False) -> str:
         """Makes every lookup in every process answer "maybe" until `unfence(token)`.
 
@@ -167,7 +175,7 @@ class Filter(OneKey):
         """
         token, reason = uuid.uuid4().hex, check_reason(reason)
         with self._store.changing("fence") as core:
-            self._current()  # raises when the filter was dropped
+            self._certain()  # raises when the filter was dropped
             with core.change() as change:
                 fences = change.update_filter(self.name).fences
                 if renew:
@@ -176,19 +184,22 @@ class Filter(OneKey):
                 change.raise_generation()
         return token
 
+    @whole
     def unfence(self, *tokens: str) -> None:
         """Takes fences away; an unknown token is no error (it may have been taken before)."""
         with self._store.changing("unfence") as core:
-            self._current()
+            self._certain()
             with core.change() as change:
                 row = change.update_filter(self.name)
                 left = {known: why for known, why in row.fences.items() if known not in tokens}
                 change.update_filter(self.name, fences=left)
                 change.raise_generation()
 
+    @whole
     def _contains_slowly(self, key: Key) -> bool:
         return bool(self._find(_one_print(key, self._seed))[0])
 
+    @whole
     def _add_slowly(self, key: Key) -> bool:
         is_new = self._add(_one_print(key, self._seed)) == 1
         # From now on the compiled twin may add by itself, as long as this tenure lasts.
@@ -197,11 +208,16 @@ class Filter(OneKey):
 
     def _add_unknown_slowly(self, prints: NDArray[np.uint64], generation: int) -> bool:
         """Adds a key durably that no stage of this generation had, as the compiled twin knows."""
-        view = self._view
-        if view.generation != generation:
-            return self._add(prints) == 1
-        group, core = self._store.group, self._store.core
-        return group.add(core, self._current, prints, keep=False, seen=view, handle=self) == 1
+        least = len(mine.held)
+        try:
+            view = self._view
+            if view.generation != generation:
+                return self._add(prints) == 1
+            group, core = self._store.group, self._store.core
+            return group.add(core, self._certain, prints, keep=False, seen=view, handle=self) == 1
+        except BaseException:  # as `whole`, in less time
+            surrender(least)
+            raise
 
     def _find(self, prints: NDArray[np.uint64]) -> NDArray[np.bool_]:
         view = self._current()
@@ -217,7 +233,11 @@ class Filter(OneKey):
         batch = self._store.batches.mine
         view = self._current()
         if batch is not None:  # its end decides what to skip, a rebuild may have begun by then
-            return batch.collect(self._number, prints, view.live.find(prints))
+            new = batch.collect(self._number, self.name, prints, view.live.find(prints))
+            with self._store.views:
+                self._pause()  # from now on a lookup inside must find more than the bits say
+            return new
+        self._take_fast_path(view)
         # A key that every chain of a sound filter reports was made durable with its bits.
         # The second look at the generation says that no rebuild had begun by then.
         core = self._store.core
@@ -232,23 +252,33 @@ class Filter(OneKey):
             and core.words[GENERATION] == view.generation
             and view.live.damage is None
         ):
+            core.require_place()
             return 0
         seen = None if keep or self._fast_generation != view.generation else view
         # Known keys go along: a rebuild that begins before the lock is held must get them too.
-        return self._store.group.add(core, self._current, prints, keep=keep, seen=seen)
+        return self._store.group.add(core, self._certain, prints, keep=keep, seen=seen)
 
     def _current(self) -> FilterView:
-        """The view of this moment; reloaded when the generation moved."""
+        """The view of this moment, for readers: one in doubt where the catalog cannot be read."""
+        try:
+            return self._certain()
+        except READING_ERRORS as error:
+            view, state = self._view, FilterState(StateName.DAMAGED, str(error))
+            return FilterView(NEVER, view.row, view.live, view.coming, state)
+
+    def _certain(self) -> FilterView:
+        """The view of this moment, for writers too; reloaded when the generation moved.
+
+        Raises where the catalog cannot be read: keys that are added to the stages of an older view
+        are lost, and what is written from it may take the place of what others have written.
+        """
         core = self._store.core
         view = self._view
         is_current = core.words[GENERATION] == view.generation and core is self._core
+        is_current = is_current and (core.loss is None or not view.state.is_sound)
         if is_current and (self._fast_generation == view.generation or view.is_settled):
             return view
-        try:
-            view = load_view(core, self.name, self._number)
-        except READING_ERRORS as error:
-            state = FilterState(StateName.DAMAGED, str(error))
-            return FilterView(NEVER, view.row, view.live, view.coming, state)
+        view = load_view(core, self.name, self._number)
         self._use(core, view)
         return view
 
@@ -284,12 +314,13 @@ class Filter(OneKey):
             self._add_into(
                 core.lock.keeper,
                 core.words,
-                stage.segment.vector,
+                stage.segment.shared,
                 spec.geometry,
                 stage.segment.words,
                 stage.row.number,
-                spec.bits_left(0),
+                stage.row.bits_left(0),
                 spec.keys_left(0),
+                stage.segment.flag_shift,
             )
 
     def _take_fast_path(self, view: FilterView) -> None:
@@ -306,13 +337,14 @@ class Filter(OneKey):
         """
         view = self._view
         self._fast_generation = NEVER
-        may = view.state.is_sound and view.live.is_verified and not self._store.batches.open
-        if may and self._store.has(self._core):
+        may = view.state.is_sound and view.live.is_verified and self._store.has(self._core)
+        may = may and self._core.loss is None
+        if may and not self._store.batches.has_keys_of(self._number):
             self._point(self._core, view)
             self._fast_generation = view.generation
 
     def _pause(self) -> None:
-        """Sends every single lookup through the slow path: closed, forked, or a batch is open."""
+        """Sends every single lookup through the slow path: closed, forked, or in a batch."""
         self._fast_generation = NEVER
 
     def __repr__(self) -> str:

@@ -15,8 +15,10 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
 import sys
 import time
 import warnings
@@ -27,6 +29,7 @@ from bloomstore.catalog.catalog import make_catalog
 from bloomstore.crash import crash_point
 from bloomstore.errors import (
     NotAStore,
+    SpecError,
     StoreFailed,
     StoreNotFound,
     UnsupportedFilesystem,
@@ -43,11 +46,22 @@ _OURS = {"lock", "users", "segments"}
 class Folder:
     """Paths of one store."""
 
-    __slots__ = ("catalog", "lock", "path", "segments", "users")
+    __slots__ = ("catalog", "data", "lock", "path", "segments", "users")
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, given: str | os.PathLike[str]) -> None:
+        """Of the folder that this path means now: `chdir` must not lead to another store."""
+        try:
+            path = Path(given).absolute()
+            is_name = b"\0" not in os.fsencode(path)
+        except FileNotFoundError:
+            raise StoreNotFound(Path(given), "the current folder is gone") from None
+        except (TypeError, UnicodeEncodeError):
+            is_name = False
+        if not is_name:
+            raise SpecError(f"a store's path is a str or a Path, without NUL, got {given!r}")
         self.path = path
         self.catalog = path / "catalog"
+        self.data = self.catalog / "data.mdb"
         self.lock = path / "lock"
         self.users = path / "users"
         self.segments = path / "segments"
@@ -72,7 +86,9 @@ class Folder:
         if foreign:
             raise NotAStore(self.path, f"the folder is not empty, it has {foreign[0]!r}")
         crash_point("create store: folder made")
-        self.segments.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            self.segments.mkdir(mode=0o700)
+        self._require_folder(self.segments)
         make_lock_files(self.path)
         sync_directory(self.path)
         crash_point("create store: segments folder made")
@@ -92,10 +108,20 @@ class Folder:
             raise StoreNotFound(self.path)
         if not self.path.is_dir():
             raise NotAStore(self.path, "it is a file")
-        if not self.is_store:
-            raise NotAStore(self.path, "it has no catalog")
-        if not self.segments.is_dir():
-            raise NotAStore(self.path, "its segments folder is missing")
+        for folder in (self.catalog, self.segments):
+            self._require_folder(folder)
+
+    def _require_folder(self, folder: Path) -> None:
+        """Raises unless this part is a folder itself: a link could lead to files of anybody."""
+        try:
+            mode = folder.lstat().st_mode
+        except FileNotFoundError:
+            raise NotAStore(self.path, f"it has no {folder.name} folder") from None
+        if stat.S_ISLNK(mode):
+            what = "is a symbolic link; make links to the store's own folder only"
+            raise NotAStore(self.path, f"{folder.name} {what}")
+        if not stat.S_ISDIR(mode):
+            raise NotAStore(self.path, f"{folder.name} is not a folder")
 
 
 def check_platform(path: Path, *, unsafe_filesystem: bool) -> None:

@@ -16,7 +16,7 @@ from bloomstore.catalog.rows import FilterRow
 from bloomstore.errors import StoreFailed
 from bloomstore.filters.chain import Chain, Stage
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
-from bloomstore.store import growth, writer
+from bloomstore.store import growth, trust, writer
 from bloomstore.store.core import Core
 from bloomstore.store.writer import Prints
 
@@ -29,13 +29,14 @@ class Gathering:
     """The newest stage of a chain in private memory. Made under the writer lock."""
 
     def __init__(self, core: Core, row: FilterRow, chain: Chain) -> None:
+        trust.prepare(core, chain)
         stage = chain.newest
         assert stage.segment is not None
         self._row = row
         self._chain = chain
         self.number = stage.row.number
         self._spec = stage.row.spec
-        self._vector: NDArray[np.uint8] = np.array(stage.segment.vector)
+        self._vector: NDArray[np.uint8] = np.array(stage.segment.shared)
         self._set_bits, self._keys = self._counts(core, stage)
         self._keys_on_disk = self._keys
 
@@ -73,11 +74,11 @@ class Gathering:
         stage = chain.newest
         if stage.row.number != self.number or stage.segment is None or stage.doubt is not None:
             raise Outgrown(f"the rebuild of {self._row.name!r} was outgrown by its writers")
-        np.bitwise_or(self._vector, stage.segment.vector, out=self._vector)
+        np.bitwise_or(self._vector, stage.segment.shared, out=self._vector)
         self._set_bits = kernels.count_bits(self._vector)
         self._keys += self._counts(core, stage)[1] - self._keys_on_disk
         with core.catalog.read() as view:
-            entries = [entry for entry in view.journal() if entry.number == self.number]
+            entries = view.journal_of(self.number)
         known = stage.row.with_counts(self._set_bits, self._keys)
         self.number = growth.replace_segment(core, known, self._vector, entries).number
         self._keys_on_disk = self._keys

@@ -10,11 +10,12 @@ from __future__ import annotations
 import collections.abc as abc
 import contextlib
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 
-from bloomstore.errors import StoreFailed
+from bloomstore import held
+from bloomstore.errors import BloomStoreError, StoreFailed
+from bloomstore.held import Holding
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, OneKey
 from bloomstore.store import ordinary, recovery, writer
 from bloomstore.store.batch import add_together, as_bytes
@@ -23,15 +24,31 @@ from bloomstore.store.view import FilterView
 from bloomstore.store.writer import Prints
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """Keys that one thread wants to add, and what became of them."""
+class Request(Holding):
+    """Keys that one thread wants to add, and what became of them.
 
-    view: abc.Callable[[], FilterView]
-    prints: Prints
-    fresh: int = 0
-    added: int | None = None
-    error: BaseException | None = None
+    It is among the requests of its group while its thread is in the block.
+    """
+
+    __slots__ = ("_group", "added", "error", "fresh", "prints", "view")
+
+    def __init__(self, group: Group, view: abc.Callable[[], FilterView], prints: Prints) -> None:
+        self._group = group
+        self.view = view
+        self.prints = prints
+        self.fresh = 0
+        self.added: int | None = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        self.announce()
+        with self._group._gathering:
+            self._group._requests.append(self)
+
+    def give_back(self, *, is_done: bool) -> None:
+        """Takes it out."""
+        with self._group._gathering, contextlib.suppress(ValueError):
+            self._group._requests.remove(self)
 
     @property
     def is_done(self) -> bool:
@@ -66,49 +83,45 @@ class Group:
             added = ordinary.add(core, seen, prints, handle)
             if added is not None:
                 return added
-        mine = Request(view, prints)
-        with self._gathering:
-            self._requests.append(mine)
-        try:
-            with core.lock.threads():
-                if not mine.is_done:
-                    with writer.holding(core, keep=keep):
-                        self._serve(core)
-        finally:
-            with self._gathering, contextlib.suppress(ValueError):
-                self._requests.remove(mine)  # it is there still when the lock could not be had
+        mine = Request(self, view, prints)
+        with mine, core.lock.threads():
+            if not mine.is_done:
+                with writer.holding(core, keep=keep):
+                    self._serve(core, mine)
         if mine.error is not None:
             raise mine.error
         if mine.added is None:
             raise StoreFailed("the add was interrupted before it was served")
         return mine.added
 
-    def _serve(self, core: Core) -> None:
+    def _serve(self, core: Core, mine: Request) -> None:
+        """Those of others stay where they are: an interrupt of this thread belongs to it alone."""
         with self._gathering:
-            requests, self._requests = self._requests, []
-        try:
-            keys = sum(len(request.prints) for request in requests)
-            if len(requests) > 1 and keys <= MAX_PRINTS_PER_CALL:
-                _add_all(core, requests)
-            for request in requests:
-                if not request.is_done:
-                    _add_one(core, request)
-        finally:  # an interrupt belongs to this thread alone: the others serve themselves
-            with self._gathering:
-                self._requests[:0] = [request for request in requests if not request.is_done]
+            requests = [request for request in self._requests if not request.is_done]
+        keys = sum(len(request.prints) for request in requests)
+        if len(requests) > 1 and keys <= MAX_PRINTS_PER_CALL:
+            _add_all(core, requests)
+        for request in requests:
+            if not request.is_done:
+                _add_one(core, request, is_mine=request is mine)
 
 
-def _add_one(core: Core, request: Request) -> None:
+def _add_one(core: Core, request: Request, *, is_mine: bool) -> None:
+    least = held.depth()
     try:
         request.added = max(request.fresh, writer.add(core, request.view(), request.prints))
-    except Exception as error:  # noqa: BLE001  raised again in the thread that asked
+    except Exception as error:
+        held.surrender(least)
         core.lock.begin_tenure()  # what was left half done is finished by the next add
-        request.error = error
+        if not (is_mine or isinstance(error, BloomStoreError)):
+            raise  # of a signal handler of this thread, perhaps: the other one serves itself
+        request.error = error  # raised again in the thread that asked
 
 
 def _add_all(core: Core, requests: list[Request]) -> None:
     """One commit for all that have a journal; none is done when one of them cannot be added so."""
     wanted: dict[int, tuple[FilterView, list[Request]]] = {}
+    least = held.depth()
     try:
         for request in requests:
             view = request.view()
@@ -124,7 +137,8 @@ def _add_all(core: Core, requests: list[Request]) -> None:
                 for view, mine in wanted.values()
             ],
         )
-    except Exception:  # noqa: BLE001  each request is tried by itself and gets its own error
+    except (BloomStoreError, MemoryError):  # each is tried by itself and gets its own error
+        held.surrender(least)
         core.lock.begin_tenure()
         recovery.finish(core)
         return

@@ -25,12 +25,14 @@ from numpy.typing import NDArray
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.crash import crash_point
-from bloomstore.errors import StoreFailed
+from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.segment.blocks import block_checksums, zero_checksums
 from bloomstore.segment.header import SegmentHeader
-from bloomstore.segment.mapping import sync_directory
+from bloomstore.segment.mapping import open_file, sync_directory
 from bloomstore.segment.segment import make_segment
+from bloomstore.spec.expansion import ByRate
 from bloomstore.spec.stage import StageSpec
+from bloomstore.store import clock
 from bloomstore.store.core import Core
 from bloomstore.store.lock import try_flock
 
@@ -54,15 +56,18 @@ def new_stage(
         seed=row.spec.seed,
         spec=spec,
         opened_at=time.time(),
+        opened_boot=core.boot,
+        opened_clock=clock.since_boot(),
     )
     with _new_file(core, planned, None) as (stage_row, header), core.change() as change:
-        change.put_stage(stage_row)
-        change.put_checksums(stage_row.number, zero_checksums(header))
-        change.delete_tombstone(stage_row.number)
         if also is not None:
             also(change)
+        change.add_stage(row.name, stage_row)
+        change.put_checksums(stage_row.number, zero_checksums(header))
+        change.delete_tombstone(stage_row.number)
         change.raise_generation()
     core.counts[stage_row.number] = (0, 0)
+    core.believed.add(stage_row.number)  # zeros: no damage to them can lose a key
     return stage_row
 
 
@@ -93,11 +98,13 @@ def _new_file(
     core: Core, planned: StageRow, vector: NDArray[np.uint8] | None
 ) -> abc.Iterator[tuple[StageRow, SegmentHeader]]:
     """Steps 1 and 2 of a new file; the block publishes it, and the file stays locked meanwhile."""
+    core.catalog.require_room()
     with core.catalog.write() as change:
         stage_row = replace(planned, number=change.take_number())
         header = stage_row.header(core.store_id)
         change.put_tombstone(stage_row.number, header.file_name, "unfinished")
     crash_point("new file: tombstone committed")
+    core.require_place()  # a file is made by its path
     try:
         counts = stage_row.set_bits, stage_row.keys
         descriptor = make_segment(core.folder.segments, header, vector, counts)
@@ -116,9 +123,21 @@ def _new_file(
 
 def next_stage(core: Core, row: FilterRow, stages: list[StageRow]) -> StageRow | None:
     """Grows a chain by one stage; None when the family does not grow."""
-    full = replace(stages[-1], filled_at=time.time())
-    rates = [arrival_rate(stage) for stage in [*stages[:-1], full]]
-    spec = row.spec.stage(len(stages), rates)
+    newest = stages[-1]
+    seconds = clock.seconds_open(newest, core.boot)
+    # Not the time of day, which may have been set meanwhile: their difference is what counts.
+    full = replace(newest, filled_at=newest.opened_at + (seconds or 0.0))
+    if seconds is None and isinstance(getattr(row.spec, "expansion", None), ByRate):
+        log.warning(
+            "filter %r: no clock tells how long stage %d was open (the clock was set back: opened"
+            " at %.0f, now %.0f); the next stage is sized by the rates of the stages before it",
+            row.name,
+            newest.stage,
+            newest.opened_at,
+            time.time(),
+        )
+    known = (clock.arrival_rate(stage) for stage in [*stages[:-1], full])
+    spec = row.spec.stage(len(stages), [rate for rate in known if rate is not None])
     if spec is None:
         return None
 
@@ -128,25 +147,16 @@ def next_stage(core: Core, row: FilterRow, stages: list[StageRow]) -> StageRow |
     return new_stage(core, row, full.chain, len(stages), spec, note_the_time)
 
 
-def arrival_rate(stage: StageRow) -> float:
-    """Keys per second over the time the stage was open; at least a microsecond is assumed."""
-    filled_at = stage.filled_at if stage.filled_at is not None else time.time()
-    return stage.spec.capacity / max(filled_at - stage.opened_at, 1e-6)
-
-
 def bury_chain(change: CatalogChange, core: Core, filter_number: int, chain: int) -> None:
     """Takes a chain out of the catalog; tombstones allow its files to be unlinked."""
-    for stage in change.stage_rows(filter_number, chain):
+    stages = change.stage_rows(filter_number, chain)
+    for stage in stages:
         file_name = stage.header(core.store_id).file_name
         change.put_tombstone(stage.number, file_name, "dropped")
         change.delete_stage(stage)
-    change.delete_journal(
-        [
-            entry.sequence
-            for entry in change.journal()
-            if entry.filter_number == filter_number and entry.chain == chain
-        ]
-    )
+    with core.catalog.read() as view:  # it finds them without reading the whole journal
+        rows = [entry for stage in stages for entry in view.journal_of(stage.number)]
+    change.delete_journal([entry.sequence for entry in rows])
 
 
 def discard_coming(core: Core, row: FilterRow) -> None:
@@ -154,7 +164,7 @@ def discard_coming(core: Core, row: FilterRow) -> None:
     assert row.coming_chain is not None
     with core.change() as change:
         bury_chain(change, core, row.number, row.coming_chain)
-        change.update_filter(row.name, coming_chain=None, coming_spec=None)
+        change.update_filter(row.name, coming_chain=None, coming_stages=0, coming_spec=None)
         change.raise_generation()
     bury(core)
 
@@ -163,6 +173,7 @@ def bury(core: Core) -> None:
     """Unlinks every tombstoned file that nobody is making, then removes the tombstones."""
     with core.catalog.read() as view:
         tombstones = view.tombstones()
+    core.require_place()  # they are unlinked by their paths
     gone = [number for number, name in tombstones.items() if _unlink(core, name)]
     if gone:
         try:
@@ -182,10 +193,10 @@ def _unlink(core: Core, name: str) -> bool:
         return False  # only a damaged or hostile row says so
     path = core.folder.segments / name
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_file(path, os.O_RDWR)
     except FileNotFoundError:
         return True
-    except OSError:
+    except (OSError, DamagedFile):
         return False
     try:
         if not try_flock(descriptor, fcntl.LOCK_EX):

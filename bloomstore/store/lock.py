@@ -9,11 +9,14 @@ flock, LMDB's own lock. The first page of `lock` is mapped by every process:
        2  wanted      1 while a process waits for the lock
        3  applying    number of the segment that a `process` add is changing, else 0
        4  boot        which boot of the machine the words belong to
+       5  committed   number of the last commit of the catalog (catalog/witness.py)
 
-The words are hints of this boot, the catalog holds the truth. Words are read and written as
-aligned 64-bit units; what makes an acknowledged key visible elsewhere is the caller's own message.
+All words but `committed` are hints of this boot, the catalog holds the truth. Words are read and
+written as aligned 64-bit units; what makes an acknowledged key visible elsewhere is the caller's
+own message.
 
-Every opener holds a shared flock on `users`; who gets it exclusively is alone.
+Every opener holds a shared flock on `users`; who gets it exclusively is alone. They come through a
+door, one after the other: an flock on the folder of the catalog.
 
 Not here: finishing what a dead holder left (recovery.py), what is done under the lock (writer.py).
 """
@@ -21,7 +24,6 @@ Not here: finishing what a dead holder left (recovery.py), what is done under th
 from __future__ import annotations
 
 import collections.abc as abc
-import contextlib
 import fcntl
 import os
 import threading
@@ -29,8 +31,9 @@ import time
 from pathlib import Path
 
 from bloomstore import kernels
-from bloomstore.errors import DamagedFile, StoreClosed, StoreLocked
-from bloomstore.segment.mapping import MappedFile, allocate, sync_descriptor
+from bloomstore.errors import DamagedFile, StoreClosed, StoreFailed, StoreLocked
+from bloomstore.held import Holding, mine
+from bloomstore.segment.mapping import MappedFile, allocate, open_file, sync_descriptor
 
 LOCK_BYTES = 4096
 GENERATION = 0
@@ -38,6 +41,7 @@ APPLIED = 1
 WANTED = 2
 APPLYING = 3
 BOOT = 4
+COMMITTED = 5
 WORDS = 8
 
 # Waiting for flock: first often, then every 5 ms. A durable add takes about one millisecond.
@@ -53,8 +57,7 @@ _IDLE_LOOKS = 20
 def make_lock_files(folder: Path) -> None:
     """Creates `lock` and `users` in a new store, durable."""
     for name, length in (("lock", LOCK_BYTES), ("users", 0)):
-        flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
-        descriptor = os.open(folder / name, flags, 0o600)
+        descriptor = open_file(folder / name, os.O_CREAT | os.O_RDWR)
         try:
             if length:
                 allocate(descriptor, length)
@@ -74,14 +77,16 @@ class WriterLock:
     def __init__(self, path: Path, *, read_only: bool, seconds: float) -> None:
         self.path = path
         self._seconds = min(seconds, threading.TIMEOUT_MAX)
+        # Never taken twice: whoever has it already goes without.
         self._threads = threading.RLock()
-        self._depth = 0
+        self._depth = 0  # how many holds are inside of each other
         self._has_file = False
+        self._is_paused = False
         self._was_asked = False
         self.keeper = kernels.Keeper()
-        flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
+        flags = os.O_RDONLY if read_only else os.O_RDWR
         try:
-            mapped = os.open(path, flags)
+            mapped = open_file(path, flags)
         except FileNotFoundError:
             raise DamagedFile(path, 0, "the lock file of the store is missing") from None
         length = os.fstat(mapped).st_size
@@ -91,73 +96,58 @@ class WriterLock:
         self._file = MappedFile(path, mapped, LOCK_BYTES, writable=not read_only)
         self.words: memoryview = self._file.words(0, WORDS)
         # A descriptor of its own: a mapping that lives on in a forked child must not keep a lock.
-        self._descriptor = os.open(path, flags)
+        self._descriptor = open_file(path, flags)
         self._watcher: threading.Thread | None = None
+        self._quick = Hold(self, keep=False)  # for at_once, of whatever thread: it knows nothing
+        # Asked while the lock is kept, since single adds ask nobody (place.py).
+        self.loss: abc.Callable[[], object] = lambda: None
 
-    @contextlib.contextmanager
-    def hold(self, *, keep: bool = False) -> abc.Iterator[None]:
-        """Holds the lock for this block. Raises StoreLocked after the timeout."""
-        with contextlib.nullcontext() if self.is_mine else self.threads():
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The device and the number of the open file."""
+        status = os.fstat(self._descriptor)
+        return status.st_dev, status.st_ino
+
+    def hold(self, *, keep: bool = False) -> Hold:
+        """Holds the lock for a block. Raises StoreLocked after the timeout."""
+        return Hold(self, keep=keep)
+
+    def at_once(self) -> Hold | None:
+        """The lock, if it can be had without waiting; then `end` of it must follow."""
+        if self.is_mine or self._was_asked or self._descriptor < 0:
+            return None
+        mine.held.append(self._quick)
+        if self._threads.acquire(blocking=False) and (self._has_file or self._try_file()):
             self.keeper.is_free = False
-            if not self._has_file:
-                self._take_file()
-            self._depth += 1
-            try:
-                yield
-            except BaseException:
-                keep = False  # whoever comes next must look at what was left half done
-                raise
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    if keep and not self.words[WANTED]:
-                        self._keep()
-                    else:
-                        self._release_file()
+            self._depth = 1
+            return self._quick
+        self._quick.end()
+        return None
 
-    def take_at_once(self) -> bool:
-        """Holds the lock if it can be had without waiting; then `give_back` must follow."""
-        if self.is_mine or not self._threads.acquire(blocking=False):
-            return False
-        is_taken = False
-        try:
-            if (
-                self._depth == 0
-                and not self._was_asked
-                and self._descriptor >= 0
-                and (self._has_file or self._try_file())
-            ):
-                self.keeper.is_free = False
-                self._depth = 1
-                is_taken = True
-        finally:
-            if not is_taken:
-                self._threads.release()
-        return is_taken
-
-    def give_back(self) -> None:
-        """The end of take_at_once."""
-        try:
-            self._depth = 0
-            self._release_file()
-        finally:
-            self._threads.release()
-
-    @contextlib.contextmanager
-    def threads(self) -> abc.Iterator[None]:
-        """Keeps the other threads of this process out; the first half of `hold`.
+    def threads(self) -> Threads:
+        """Keeps the other threads of this process out of a block; the first half of `hold`.
 
         A change begins here. One inside another, by a signal handler, a finalizer or the code of a
         key, would be forgotten by the one around it, which goes on with what it knew before.
         """
-        if self.is_mine:
-            raise StoreLocked(f"{self.path}: this thread is in the middle of another change")
+        return Threads(self)
+
+    def lock_threads(self) -> None:
+        """Waits until no other thread has the lock. Raises StoreLocked."""
         if not self._threads.acquire(timeout=self._seconds):
             raise StoreLocked(f"{self.path}: another thread has held it for {self._seconds} s")
-        try:
-            yield
-        finally:
+
+    def unlock_threads(self) -> None:
+        """The end of lock_threads, if this thread has the lock."""
+        if self.is_mine:
             self._threads.release()
+
+    def enter(self) -> None:
+        """Takes the flock, if it is not kept. With the threads locked out."""
+        self.keeper.is_free = False
+        if not self._has_file:
+            self._take_file()
+        self._depth += 1
 
     def _take_file(self) -> None:
         """Takes the flock. Who was asked for it before lets the others go first."""
@@ -191,11 +181,6 @@ class WriterLock:
         return self._threads._is_owned()  # type: ignore[attr-defined, no-any-return]
 
     @property
-    def is_outermost(self) -> bool:
-        """Whether the holder is in no hold but one."""
-        return self._depth == 1
-
-    @property
     def tenure(self) -> int:
         """Equal tenures: no other process wrote in between, and no checkpoint was made."""
         return self.keeper.tenure
@@ -205,13 +190,16 @@ class WriterLock:
         self.keeper.tenure += 1
 
     def _release_file(self) -> None:
-        self._was_asked = bool(self.words[WANTED])
+        if self._has_file:
+            self._was_asked = bool(self.words[WANTED])
+        self.keeper.is_free = False
         self._has_file = False
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        if self._descriptor >= 0:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _keep(self) -> None:
         """Leaves the flock taken; a thread gives it back when it is wanted, or idle."""
-        if self._watcher is None:
+        if self._watcher is None or not self._watcher.is_alive():
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             try:
                 self._watcher.start()
@@ -228,7 +216,8 @@ class WriterLock:
             looks = looks + 1 if self.keeper.adds == adds else 0
             adds = self.keeper.adds
             with self._threads:
-                if self.keeper.is_free and (self.words[WANTED] or looks >= _IDLE_LOOKS):
+                is_idle = looks >= _IDLE_LOOKS
+                if self.keeper.is_free and (self.words[WANTED] or is_idle or self.loss()):
                     self.let_go()
                 if not self._has_file:
                     self._watcher = None
@@ -241,51 +230,147 @@ class WriterLock:
             self._release_file()
 
     def pause_threads(self) -> None:
-        """Waits until no thread writes, and keeps them from it (before a fork)."""
-        self._threads.acquire()
+        """Waits until no thread writes, and keeps them from it (before a fork). May come twice."""
+        if not self.is_mine:
+            self._is_paused = True
+            self._threads.acquire()
         self.let_go()
 
     def resume_threads(self) -> None:
-        """The end of pause_threads, in the parent."""
-        self._threads.release()
+        """The end of pause_threads, in the parent. May come twice."""
+        if self._is_paused:
+            self.unlock_threads()
+            self._is_paused = False
 
     def abandon(self) -> None:
         """The end of pause_threads, in the child: nothing is unlocked, the lock is the parent's."""
         self._threads = threading.RLock()
+        self._is_paused = False
         self.keeper.is_free = False
         self._has_file = False
         self._watcher = None
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._close_file()
 
     def close(self) -> None:
         """Gives the lock back, if it was kept, and closes it."""
         with self._threads:
             self.let_go()
-            os.close(self._descriptor)
-            self._descriptor = -1
+            self._close_file()
+
+    def _close_file(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class Threads(Holding):
+    """The block of WriterLock.threads."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: WriterLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        if self._lock.is_mine:
+            raise StoreLocked(f"{self._lock.path}: this thread is in the middle of another change")
+        self.announce()
+        try:
+            self._lock.lock_threads()
+        except BaseException:
+            self.end()
+            raise
+
+    def give_back(self, *, is_done: bool) -> None:
+        """Lets the other threads in."""
+        self._lock.unlock_threads()
+
+
+class Hold(Holding):
+    """The block of WriterLock.hold."""
+
+    __slots__ = ("_depth", "_is_inner", "_keep", "_lock")
+
+    def __init__(self, lock: WriterLock, *, keep: bool) -> None:
+        self._lock = lock
+        self._keep = keep
+        self._is_inner = lock.is_mine  # then the threads are locked out already
+        self._depth: int = lock._depth if self._is_inner else 0
+
+    def __enter__(self) -> None:
+        self.announce()
+        try:
+            if not self._is_inner:
+                self._lock.lock_threads()
+            self._lock.enter()
+        except BaseException:
+            self.end()
+            raise
+
+    def give_back(self, *, is_done: bool) -> None:
+        """Gives the lock back; it is kept only after a block that has ended well.
+
+        After an exception whoever comes next must look at what was left half done.
+        """
+        lock = self._lock
+        if lock.is_mine:  # else it was not taken yet, or belongs to the parent
+            lock._depth = self._depth
+            if self._depth == 0:
+                if is_done and self._keep and not lock.words[WANTED]:
+                    lock._keep()
+                else:
+                    lock._release_file()
+            if not self._is_inner:
+                lock._threads.release()
 
 
 class Users:
     """The shared lock that says: this store is in use."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, door: Path) -> None:
+        self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_file(path, os.O_RDONLY)
         except FileNotFoundError:
             raise DamagedFile(path, 0, "the users file of the store is missing") from None
+        try:
+            self._door = os.open(door, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreFailed(f"{door}: cannot be opened: {error.strerror}") from error
 
-    def is_alone(self) -> bool:
-        """Takes the lock exclusively if nobody else has it; `share` must follow."""
-        return try_flock(self._descriptor, fcntl.LOCK_EX)
+    def enter(self, seconds: float) -> bool:
+        """Whether nobody else has the store open; then all others wait until `share`.
+
+        So whoever is not alone knows that one who was has looked at the store, and stayed.
+        """
+        begin = time.monotonic()
+        while not try_flock(self._door, fcntl.LOCK_EX):
+            if time.monotonic() >= begin + seconds:
+                raise StoreLocked(f"{self.path}: another process has opened it for {seconds} s")
+            time.sleep(_LONGEST_PAUSE)
+        is_alone = try_flock(self._descriptor, fcntl.LOCK_EX)
+        if not is_alone:
+            self.share()
+        return is_alone
 
     def share(self) -> None:
-        """Holds the shared lock from now on."""
+        """Holds the shared lock from now on, and lets others in."""
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+        self._shut_door()
+
+    def _shut_door(self) -> None:
+        door, self._door = self._door, -1
+        if door >= 0:
+            fcntl.flock(door, fcntl.LOCK_UN)  # a forked child may have a copy
+            os.close(door)
 
     def close(self) -> None:
         """Leaves the list of users."""
-        os.close(self._descriptor)
+        self._shut_door()
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def try_flock(descriptor: int, kind: int) -> bool:

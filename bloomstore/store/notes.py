@@ -9,7 +9,8 @@ from __future__ import annotations
 import collections.abc as abc
 from typing import TYPE_CHECKING
 
-from bloomstore.errors import SpecError
+from bloomstore.errors import NoteNotFound, SpecError
+from bloomstore.held import whole
 
 if TYPE_CHECKING:
     from bloomstore.store.store import Store
@@ -23,45 +24,63 @@ class Notes(abc.MutableMapping[str, bytes]):
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @whole
     def __getitem__(self, name: str) -> bytes:
         with self._store.core.catalog.read() as view:
             value = view.note(_key(name))
         if value is None:
-            raise KeyError(name)
+            raise NoteNotFound(name)
         return value
 
+    @whole
     def __setitem__(self, name: str, value: bytes) -> None:
-        if not isinstance(value, bytes):
-            raise SpecError(f"a note's value is bytes, got {type(value).__name__}")
+        key, value = _key(name), _checked(value)
         with self._store.changing("a note") as core, core.change() as change:
-            change.put_note(_key(name), value)
+            core.catalog.require_room()
+            change.put_note(key, value)
 
+    @whole
     def change(self, name: str, make: abc.Callable[[bytes | None], bytes | None]) -> None:
         """Replaces a note by what `make` makes of it, with no other change in between.
 
         `make` is given None where there is no note; None from it changes nothing.
         """
+        key = _key(name)
         with self._store.changing("a note") as core, core.change() as change:
-            value = make(change.note(_key(name)))
+            value = make(change.note(key))
             if value is not None:
-                change.put_note(_key(name), value)
+                core.catalog.require_room()
+                change.put_note(key, _checked(value))
 
+    @whole
     def __delitem__(self, name: str) -> None:
+        key = _key(name)
         with self._store.changing("a note") as core, core.change() as change:
-            if change.note(_key(name)) is None:
-                raise KeyError(name)
-            change.delete_note(_key(name))
+            if change.note(key) is None:
+                raise NoteNotFound(name)
+            change.delete_note(key)
 
+    @whole
     def __iter__(self) -> abc.Iterator[str]:
         with self._store.core.catalog.read() as view:
-            return iter([key.decode() for key in view.note_keys()])
+            return iter([key.decode(errors="replace") for key in view.note_keys()])
 
+    @whole
     def __len__(self) -> int:
         with self._store.core.catalog.read() as view:
             return len(view.note_keys())
 
 
-def _key(name: str) -> bytes:
-    if not isinstance(name, str) or not 1 <= len(key := name.encode()) <= MAX_NAME_BYTES:
-        raise SpecError(f"a note's name is a str of 1..{MAX_NAME_BYTES} bytes, got {name!r}")
+def _key(name: object) -> bytes:
+    key = name.encode(errors="replace") if isinstance(name, str) else b""
+    if not isinstance(name, str) or not 1 <= len(key) <= MAX_NAME_BYTES or key.decode() != name:
+        raise SpecError(
+            f"a note's name is a str of 1..{MAX_NAME_BYTES} bytes of valid Unicode, got {name!r}"
+        )
     return key
+
+
+def _checked(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise SpecError(f"a note's value is bytes, got {type(value).__name__}")
+    return value

@@ -29,9 +29,12 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
     live = view.live
     if core.doubt is not None or view.coming is not None or not writer.has_room(live):
         return None
+    if core.unrecorded:
+        return None
     if len(prints) > MAX_PRINTS_PER_CALL:
         return None
-    if not core.lock.take_at_once():
+    hold = core.lock.at_once()
+    if hold is None:
         return None
     try:
         words = core.words
@@ -68,5 +71,4 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
             checkpoint.if_due(core, part.stage, journal_bytes)
         return len(part.prints)
     finally:
-        core.catalog.end_left_change()
-        core.lock.give_back()
+        hold.end()

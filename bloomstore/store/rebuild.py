@@ -21,13 +21,15 @@ from __future__ import annotations
 import collections.abc as abc
 from typing import TYPE_CHECKING
 
+from bloomstore.catalog.rows import FilterRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, SpecError, StoreFailed
 from bloomstore.filters.chain import Chain, Stage
+from bloomstore.held import whole
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.keys import Key, fingerprint_chunks
 from bloomstore.segment.blocks import damaged_blocks
-from bloomstore.spec.families import FilterSpec, resolved
+from bloomstore.spec.families import FilterSpec, capacity_of, resolved
 from bloomstore.store import bulk, checkpoint, growth, writer
 from bloomstore.store.core import Core
 from bloomstore.store.gathering import Gathering, Outgrown
@@ -63,6 +65,7 @@ class Rebuild:
         """Names this coming chain: no other one of this store, or of a copy of it, has the same."""
         return _id(self._store, self._number, self._chain)
 
+    @whole
     def add_many(self, keys: abc.Iterable[Key]) -> int:
         """Adds keys of the source to the coming chain; returns how many were new to it.
 
@@ -80,6 +83,7 @@ class Rebuild:
                 raise StoreFailed(f"the rebuild of {self.name!r} lost a key that it had added")
         return added
 
+    @whole
     def feed(self, keys: abc.Iterable[Key]) -> bool:
         """Adds keys as fast as it goes; whether all that it was fed is durable now.
 
@@ -103,6 +107,7 @@ class Rebuild:
             self.keep()
         return not self._unkept
 
+    @whole
     def keep(self) -> None:
         """Makes everything durable that `feed` was given."""
         gathering = self._gathering
@@ -142,6 +147,7 @@ class Rebuild:
             if view.coming.newest.row.number == full:  # else a writer has found it full, too
                 writer.grow(core, writer.coming_row(view.row), view.coming, self.added)
 
+    @whole
     def switch(self) -> None:
         """Makes the coming chain the live one. The source must have been read completely.
 
@@ -157,13 +163,16 @@ class Rebuild:
                     self.name,
                     spec=row.coming_spec,
                     live_chain=row.coming_chain,
+                    stages=row.coming_stages,
                     coming_chain=None,
+                    coming_stages=0,
                     coming_spec=None,
                 )
                 change.raise_generation()
             self.is_switched = True
             growth.bury(core)
 
+    @whole
     def discard(self) -> None:
         """Gives the coming chain up, if that was not done yet; the live one goes on."""
         with self._store.changing("a rebuild") as core:
@@ -210,7 +219,7 @@ def _differs(core: Core, stage: Stage) -> bool:
     if checksums is None:
         return True
     every = range(segment.header.blocks)
-    damaged, set_bits = damaged_blocks(segment.header, segment.vector, checksums, every)
+    damaged, set_bits = damaged_blocks(segment.header, segment.shared, checksums, every)
     return bool(damaged) or set_bits != stage.row.set_bits
 
 
@@ -223,12 +232,19 @@ def _id(store: Store, number: int, chain: int) -> str:
     return f"{store.incarnation}/{number}/{chain}"
 
 
+def declared_capacity(row: FilterRow) -> int:
+    """How many keys somebody has asked a filter to be made for."""
+    return capacity_of(row.spec) if row.declared is None else row.declared
+
+
+@whole
 def is_live(store: Store, name: str, chain_id: str) -> bool:
     """Whether the chain with this id was switched to, and no other one since."""
     row = load_view(store.core, name).row
     return _id(store, row.number, row.live_chain) == chain_id
 
 
+@whole
 def left_behind(store: Store, name: str) -> Rebuild | None:
     """The rebuild of this filter that was begun and not ended, whoever has begun it."""
     with store.changing("a rebuild") as core:
@@ -240,6 +256,7 @@ def _left_behind(store: Store, core: Core, name: str) -> Rebuild | None:
     return Rebuild(store, name, view) if view.coming and view.coming.stages else None
 
 
+@whole
 def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
     """The rebuild with this id, if its coming chain is there still and can be trusted."""
     with store.changing("a rebuild") as core:
@@ -250,15 +267,25 @@ def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
         return None if coming is None or doubt_of(coming) else found
 
 
-def begin(store: Store, name: str, spec: FilterSpec | None) -> Rebuild:
-    """Starts a rebuild; one that a dead process left behind is buried first."""
+@whole
+def begin(store: Store, name: str, spec: FilterSpec | None, *, is_declared: bool = True) -> Rebuild:
+    """Starts a rebuild; one that a dead process left behind is buried first.
+
+    is_declared: somebody has asked for this capacity; else it is what the keys of today take, and
+    later rebuilds go by what was asked for before.
+    """
     with store.changing("a rebuild") as core:
-        return begin_in(store, core, name, spec)
+        return begin_in(store, core, name, spec, is_declared=is_declared)
 
 
-def begin_in(store: Store, core: Core, name: str, spec: FilterSpec | None) -> Rebuild:
+def begin_in(
+    store: Store, core: Core, name: str, spec: FilterSpec | None, *, is_declared: bool = True
+) -> Rebuild:
     """The same, called under the writer lock."""
     row = load_view(core, name).row
+    declared = declared_capacity(row)
+    if spec is not None and is_declared:
+        declared = capacity_of(spec)
     spec = resolved(row.spec if spec is None else spec)
     if spec.seed != row.spec.seed:
         raise SpecError(f"a rebuild keeps the seed of its filter: {row.spec.seed}, got {spec.seed}")
@@ -271,8 +298,10 @@ def begin_in(store: Store, core: Core, name: str, spec: FilterSpec | None) -> Re
         change.update_filter(
             name,
             coming_chain=row.next_chain,
+            coming_stages=0,
             coming_spec=spec,
             next_chain=row.next_chain + 1,
+            declared=declared,
         )
 
     growth.new_stage(core, row, row.next_chain, 0, first, announce)

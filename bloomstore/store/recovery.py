@@ -4,7 +4,8 @@ Whoever takes the writer lock calls `finish` first: a holder that died between i
 bits left acknowledged or nearly acknowledged rows, and running readers would say "no" for ever.
 Whoever opens a store that nobody else has open, or whose words belong to another boot, calls
 `recover`: such words mean nothing, and pages may have been lost with the machine, so every row is
-stored again.
+stored again. Every other opener tests the bits of all rows, and stores them again if one is missing
+(`finish_missing`), as does whoever finds one missing later.
 
 Replay is idempotent and only sets bits: running it twice, or half, or beside readers, is safe.
 Nothing is deleted here; rows go at the next checkpoint.
@@ -14,25 +15,37 @@ from __future__ import annotations
 
 import collections.abc as abc
 import math
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from bloomstore import kernels
-from bloomstore.catalog.rows import FilterRow, JournalRow
+from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.crash import crash_point
-from bloomstore.filters.accuracy import distinct_keys
+from bloomstore.filters.accuracy import keys_from_bits
+from bloomstore.filters.damaged import undamaged_bits
 from bloomstore.segment.header import segment_number
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
-from bloomstore.store.core import UNAPPLIED, Core
+from bloomstore.store.damage import UNAPPLIED
 from bloomstore.store.lock import APPLIED, APPLYING, BOOT, GENERATION
+
+if TYPE_CHECKING:
+    from bloomstore.store.core import Core
 
 
 def rollback(core: Core) -> str | None:
     """Why the catalog must be older than the files beside it, if it is.
 
-    Every number is committed before its file is made, so the files are listed first.
+    Every number is committed before its file is made, and every commit before its number is in the
+    words, so files and words are looked at first.
     """
     numbers = [segment_number(path.name) for path in core.folder.segments.iterdir()]
+    committed = core.catalog.witness.number
     with core.catalog.read() as view:
         next_number = view.counters().next_number
+        last = view.transaction
+    if last < committed:
+        return f"the catalog was rolled back: its last commit is {last}, there was {committed}"
     if max(numbers, default=0) < next_number:
         return None
     return (
@@ -73,16 +86,51 @@ def recover(core: Core) -> None:
     crash_point("recovery: done")
 
 
+def finish_missing(core: Core) -> None:
+    """Applies the whole journal if a bit of it is missing, whatever the words say.
+
+    Called under the writer lock. The words are those of a running boot, a segment need not be: a
+    snapshot of a live store, or a file put back, has pages that are older than the words.
+    """
+    with core.catalog.settled() as view:
+        rows = list(view.journal())
+    by_stage: dict[tuple[int, int, int, int], list[JournalRow]] = {}
+    for row in rows:
+        by_stage.setdefault((row.filter_number, row.chain, row.stage, row.number), []).append(row)
+    if any(_is_missing(core, entries) for entries in by_stage.values()):
+        replay(core, rows)
+
+
+def _is_missing(core: Core, entries: list[JournalRow]) -> bool:
+    """Whether a bit of these rows, all of one stage, is not set or cannot be looked at."""
+    stage_row = _living(core, entries[0])
+    if stage_row is None:
+        return False
+    segment = core.mapped(stage_row)
+    if segment is None:
+        return stage_row.poisoned is None
+    prints = np.concatenate([entry.prints for entry in entries])
+    return not kernels.find([segment.shared], [stage_row.spec.geometry], prints).all()
+
+
+def _living(core: Core, row: JournalRow) -> StageRow | None:
+    """The stage that a journal row is for, unless it is gone or nobody changes it any more."""
+    with core.catalog.read() as view:
+        stage_row = view.stage_row(row.filter_number, row.chain, row.stage)
+    if stage_row is None or stage_row.number != row.number or stage_row.sealed:
+        return None
+    return stage_row
+
+
 def replay(core: Core, rows: abc.Iterable[JournalRow]) -> None:
     """Sets all bits of these rows, unconditionally; a stage that cannot be mapped is poisoned."""
     for row in rows:
-        with core.catalog.read() as view:
-            stage_row = view.stage_row(row.filter_number, row.chain, row.stage)
-        if stage_row is None or stage_row.number != row.number or stage_row.sealed:
+        stage_row = _living(core, row)
+        if stage_row is None:
             continue
         segment = core.mapped(stage_row)
         if segment is not None:
-            kernels.apply(segment.vector, stage_row.spec.geometry, row.prints)
+            kernels.apply(segment.shared, stage_row.spec.geometry, row.prints)
             crash_point("recovery: row applied")
         elif stage_row.poisoned is None:
             core.poison(stage_row, UNAPPLIED)
@@ -102,8 +150,10 @@ def _recount(core: Core, number: int) -> None:
                 if stage_row.number == number and not stage_row.sealed:
                     segment = core.mapped(stage_row)
                     if segment is not None:
-                        set_bits = kernels.count_bits(segment.vector)
-                        keys = distinct_keys([(stage_row.spec.geometry, set_bits)]).high
+                        set_bits = kernels.count_bits(segment.shared)
+                        counted = stage_row.with_counts(set_bits, stage_row.keys)
+                        usual = undamaged_bits(counted)
+                        keys = keys_from_bits(stage_row.spec.geometry, usual).high
                         segment.words[WORD_SET_BITS] = set_bits
                         if math.isfinite(keys):
                             known = segment.words[WORD_KEYS]

@@ -24,12 +24,12 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, DamagedRow, StoreFailed
-from bloomstore.segment.blocks import block_checksums
-from bloomstore.segment.header import BLOCK_BYTES, segment_number
+from bloomstore.segment.blocks import block_checksums, blocks_in
+from bloomstore.segment.header import segment_number
 from bloomstore.segment.segment import Segment, open_segment
-from bloomstore.store import growth, recovery
-from bloomstore.store.core import DAMAGED_BLOCKS, SYNC_FAILED, UNAPPLIED, Core
-from bloomstore.store.damage import examine
+from bloomstore.store import growth, recovery, trust
+from bloomstore.store.core import Core, missing_of
+from bloomstore.store.damage import DAMAGED_BLOCKS, SYNC_FAILED, UNAPPLIED, examine
 
 _ROLLED_BACK = "the catalog was rolled back and may miss keys"
 _JOURNAL_LOST = "a journal row was damaged and may have held keys"
@@ -49,6 +49,7 @@ class Repair:
 def repair_store(core: Core) -> abc.Iterator[Repair]:
     """Mends one thing after the other, yielding what was done."""
     with core.hold():
+        core.require_place()
         yield from _mend_catalog(core)
         recovery.recover(core)
         core.doubt = None
@@ -59,7 +60,10 @@ def repair_store(core: Core) -> abc.Iterator[Repair]:
                 with core.catalog.read() as view:
                     row = view.filter_row(name)
                     stages = [] if row is None else view.stage_rows(row.number)
-                assert row is not None
+                if row is None:
+                    continue
+                for missing in missing_of(row, stages):
+                    yield Repair(f"filter {name!r}: {missing}", needs_rebuild=True)
                 for stage in stages:
                     yield from _mend_stage(core, row, stage)
             except DamagedRow as error:
@@ -71,10 +75,13 @@ def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
     """In one commit each: what is taken away, and the mark that keys may be missing."""
     highest = max((segment_number(path.name) for path in core.folder.segments.iterdir()), default=0)
     with core.change() as change:
-        is_behind = highest >= change.counters().next_number
+        is_behind = (
+            highest >= change.counters().next_number or change.number <= core.catalog.witness.number
+        )
         if is_behind:
             change.raise_next_number(highest + 1)
             _mark_all(change, _ROLLED_BACK)
+    core.catalog.witness.set(core.catalog.last_commit)
     if is_behind:
         yield Repair(f"catalog: numbers go on from {highest + 1}, every filter is in doubt")
     with core.change() as change:
@@ -121,14 +128,16 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
         _renew(core, stage, segment)
         yield Repair(f"{where}: block checksums made again")
     elif found is not None and found.blocks:
-        for block in found.blocks:
-            segment.vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
-        _renew(core, stage, segment)
+        stage = trust.record(core, stage, segment, found.blocks)
+        core.forget(stage.number)
         what = f"blocks {list(found.blocks)} set to ones, they answer maybe and raise the error"
         yield Repair(f"{where}: {what}", needs_rebuild=True)
     elif poisoned.startswith(DAMAGED_BLOCKS):
         _renew(core, stage, segment)
         yield Repair(f"{where}: its blocks are sound again")
+    elif stage.damaged:
+        what = f"blocks {sorted(blocks_in(stage.damaged))} are ones, they answer maybe"
+        yield Repair(f"{where}: {what}", needs_rebuild=True)
     if poisoned and not poisoned.startswith(DAMAGED_BLOCKS):
         yield Repair(f"{where}: {poisoned}", needs_rebuild=True)
 
@@ -136,22 +145,22 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
 def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
     """Makes the bits of a stage durable, with new checksums and counts; its rows are in them."""
     with core.catalog.read() as view:
-        entries = [entry for entry in view.journal() if entry.number == stage.number]
+        entries = view.journal_of(stage.number)
     for entry in entries:
-        kernels.apply(segment.vector, stage.spec.geometry, entry.prints)
+        kernels.apply(segment.shared, stage.spec.geometry, entry.prints)
     try:
         segment.sync()
     except OSError as error:
         core.poison(stage, f"{SYNC_FAILED}: {error.strerror}")
         raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
-    checksums = block_checksums(segment.header, segment.vector, range(segment.header.blocks))
+    checksums = block_checksums(segment.header, segment.shared, range(segment.header.blocks))
     last = entries[-1] if entries else stage
     is_about_blocks = (stage.poisoned or "").startswith(DAMAGED_BLOCKS)
     with core.change() as change:
         change.put_checksums(stage.number, checksums)
         change.update_stage(
             stage,
-            set_bits=kernels.count_bits(segment.vector),
+            set_bits=kernels.count_bits(segment.shared),
             keys=last.keys,
             poisoned=None if is_about_blocks else stage.poisoned,
         )
@@ -163,8 +172,8 @@ def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
 def _write_again(core: Core, stage: StageRow, segment: Segment) -> StageRow:
     """A stage whose sync failed, in a new file: its bits in memory and those of the journal."""
     with core.catalog.read() as view:
-        entries = [entry for entry in view.journal() if entry.number == stage.number]
-    vector = np.array(segment.vector)
+        entries = view.journal_of(stage.number)
+    vector = np.array(segment.shared)
     for entry in entries:
         kernels.apply(vector, stage.spec.geometry, entry.prints)
     last = entries[-1] if entries else stage

@@ -16,51 +16,52 @@ from __future__ import annotations
 
 import collections.abc as abc
 import contextlib
+import logging
 import os
 import threading
 import time
 import uuid
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bloomstore.catalog import upgrade
 from bloomstore.catalog.rows import Durability, FilterRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import (
     BatchError,
+    BloomStoreError,
     DamagedRow,
     FilterExists,
     FilterNotFound,
     SpecError,
     StoreClosed,
+    StoreFailed,
     StoreLocked,
     StoreReadOnly,
 )
+from bloomstore.held import whole
 from bloomstore.spec.families import FilterSpec, is_same, resolved
-from bloomstore.store import (
-    backup,
-    checkpoint,
-    growth,
-    rebuild,
-    recovery,
-    registry,
-    repair,
-    writer,
-)
-from bloomstore.store.batch import Batches, add_together
+from bloomstore.store import backup, checkpoint, growth, rebuild, registry, repair, writer
+from bloomstore.store.batch import finish
+from bloomstore.store.batches import Batches, Block
+from bloomstore.store.beginning import open_core
 from bloomstore.store.check import check_store
 from bloomstore.store.core import Core
 from bloomstore.store.filter import Filter
 from bloomstore.store.folder import Folder
 from bloomstore.store.group import Group
-from bloomstore.store.lock import BOOT, GENERATION
+from bloomstore.store.lock import GENERATION
 from bloomstore.store.notes import Notes
-from bloomstore.store.options import StoreOptions, check_durability, check_reason
+from bloomstore.store.options import (
+    StoreOptions,
+    check_durability,
+    check_name,
+    check_reason,
+    check_spec,
+)
 from bloomstore.store.problem import Problem
 from bloomstore.store.view import load_view
 
-MAX_NAME_BYTES = 400  # an LMDB key has at most 511
+log = logging.getLogger("bloomstore")
 
 
 class Store:
@@ -75,7 +76,9 @@ class Store:
         self.batches = Batches()
         self.group = Group()
         self._filters: dict[str, Filter] = {}
-        self._core: Core | None = _open_core(folder, options)
+        self._core: Core | None = open_core(folder, options)
+        self._closing: Core | None = None
+        self._is_told = False  # that it was lost
 
     @property
     def core(self) -> Core:
@@ -87,6 +90,7 @@ class Store:
             core = self._reopen(core)
         return core
 
+    @whole
     def create(
         self,
         name: str,
@@ -100,8 +104,8 @@ class Store:
         With `fence`, a reason, it is born fenced: no process sees it answer "no" before somebody
         has filled it and lowered the fence (see Filter.fences).
         """
-        _check_name(name)
-        spec = resolved(_check_spec(spec))
+        check_name(name)
+        spec = resolved(check_spec(spec))
         durability = self.options.durability if durability is None else durability
         check_durability(durability)
         fences = {} if fence is None else {uuid.uuid4().hex: check_reason(fence)}
@@ -127,6 +131,7 @@ class Store:
             growth.new_stage(core, row, 0, 0, first, announce)
         return self[name]
 
+    @whole
     def ensure(
         self, name: str, spec: FilterSpec, *, durability: Durability | None = None
     ) -> Filter:
@@ -141,7 +146,7 @@ class Store:
                 return self.create(name, spec, durability=durability)
             existing = self[name]
         row = existing._current().row
-        if not is_same(_check_spec(spec), row.spec, is_rebuilt=row.live_chain > 0):
+        if not is_same(check_spec(spec), row.spec, is_rebuilt=row.live_chain > 0):
             raise SpecError(f"filter {name!r} exists as {row.spec}, asked for {spec}")
         if durability is not None and durability != existing.durability:
             raise SpecError(
@@ -150,8 +155,9 @@ class Store:
             )
         return existing
 
+    @whole
     def __getitem__(self, name: str) -> Filter:
-        _check_name(name)
+        check_name(name)
         core = self.core
         known = self._filters.get(name)
         if known is not None:
@@ -163,27 +169,31 @@ class Store:
                 return known
         found = Filter(self, load_view(core, name))
         with self.views:
-            handle = self._filters.setdefault(name, found)
-            handle._resume()  # a batch may have begun before the handle could be paused
-            return handle
+            return self._filters.setdefault(name, found)
 
+    @whole
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
+        try:
+            known = check_name(name)
+        except SpecError:
             return False
         with self.core.catalog.read() as view:
-            return name in view.filter_names()
+            return view.has_filter(known)
 
+    @whole
     def __iter__(self) -> abc.Iterator[str]:
         with self.core.catalog.read() as view:
             return iter(view.filter_names())
 
+    @whole
     def __len__(self) -> int:
         with self.core.catalog.read() as view:
             return len(view.filter_names())
 
+    @whole
     def drop(self, name: str) -> None:
         """Removes a filter and its files. Its handles raise FilterNotFound from then on."""
-        _check_name(name)
+        check_name(name)
         with self.changing("drop") as core:
             with core.change() as change:
                 try:
@@ -193,40 +203,34 @@ class Store:
                     for chain in {stage.chain for stage in change.stage_rows(row.number)}:
                         growth.bury_chain(change, core, row.number, chain)
                 except DamagedRow:
-                    pass  # its files stay, unknown to anybody, and `check` names them
+                    # Its files stay, unknown to anybody, and `check` names them.
+                    if name not in change.filter_names():
+                        raise
                 change.delete_filter(name)
                 change.raise_generation()
             growth.bury(core)
 
-    @contextlib.contextmanager
-    def batch(self) -> abc.Iterator[None]:
+    def batch(self) -> Block:
         """One durable commit for every key added inside, in any filter of this store.
 
-        Belongs to the thread or task that opened it; an exception discards all of it. More than
-        65 536 keys are committed in parts, each atomic.
+        Belongs to its `with` block: it takes what is added inside of it and by the functions called
+        there, by no other thread or task. An exception discards all of it. More than 65 536 keys
+        are committed in parts, each atomic.
         """
         self.require_writable()
-        if self.batches.mine is not None:
-            yield
-            return
-        try:
-            with self.batches.begin() as batch:
-                self._pause_handles()
-                yield
-                self._finish_batch(list(batch.parts()))
-        finally:
-            self._resume_handles()
+        return self.batches.block(lambda batch: finish(self.core, batch))
 
     @contextlib.contextmanager
     def rebuild(self, name: str, spec: FilterSpec | None = None) -> abc.Iterator[rebuild.Rebuild]:
         """A new chain for this filter; without `switch` nothing changes. See store/rebuild.py."""
-        coming = rebuild.begin(self, name, None if spec is None else _check_spec(spec))
+        coming = rebuild.begin(self, name, None if spec is None else check_spec(spec))
         try:
             yield coming
         finally:
             if not coming.is_switched:
                 coming.discard()
 
+    @whole
     def checkpoint(self) -> None:
         """Writes all bits to their segments and empties the journal."""
         with self.changing("checkpoint") as core:
@@ -234,19 +238,23 @@ class Store:
 
     def check(self, only: str | None = None) -> abc.Iterator[Problem]:
         """Reads everything and yields every problem; `only` names one filter. Changes nothing."""
-        return check_store(self.core, only)
+        problems = check_store(self.core, only)
+        return iter(whole(lambda: next(problems, None)), None)
 
+    @whole
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Writes a consistent copy of the store into a new folder while the store is in use."""
         self.require_writable()
-        backup.backup_store(self.core, Path(folder))
+        backup.backup_store(self.core, Folder(folder))
 
+    @whole
     def repair(self) -> abc.Iterator[repair.Repair]:
         """Mends what can be mended and says what it did and what only a rebuild can mend."""
         self.require_writable()
         return iter(list(repair.repair_store(self.core)))
 
     @property
+    @whole
     def incarnation(self) -> str:
         """Differs between a store and every copy of it, whoever has made the copy."""
         with self.core.catalog.read() as view:
@@ -262,33 +270,42 @@ class Store:
         """A small durable mapping of names to bytes, for plugins."""
         return Notes(self)
 
+    @whole
     def close(self) -> None:
-        """Checkpoints what this store may write, and closes it. Closing twice is no error."""
+        """Checkpoints what this store may write, and closes it. Closing twice is no error.
+
+        An exception in the middle, Ctrl-C say, is raised; closing it again does what is left.
+        """
         with registry.lock:
-            core = self._core
+            core = self._core if self._closing is None else self._closing
             if core is None:
                 return
-            self.users -= 1
-            if self.users:
+            if self.users > 1:
+                self.users -= 1
                 return
-            registry.forget(self)
             try:
-                if not self.options.read_only and core.process == os.getpid():
+                is_begun, self._closing = self._closing is not None, core
+                if not (is_begun or self.options.read_only) and core.process == os.getpid():
                     self._checkpoint_at_close(core)
             finally:
                 self._core = None
                 self._pause_handles()
                 self._filters.clear()
                 core.close()
+                registry.forget(self)
+                self.users, self._closing = 0, None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it was closed half: nobody can use it, and it must be closed again."""
+        return self._closing is not None
 
     def _checkpoint_at_close(self, core: Core) -> None:
         """Another process may go on writing; then the last one to close does it."""
-        if core.doubt is not None:
+        if core.doubt is not None or core.is_lost():
             return
         with core.catalog.read() as view:
-            if not view.journal_rows() and all(
-                row.dirty_boot is None for row in view.sound_filter_rows()
-            ):
+            if not view.journal_rows() and next(view.dirty_filter_rows(), None) is None:
                 return
         with contextlib.suppress(StoreLocked), writer.writing(core):
             checkpoint.every_filter(core)
@@ -312,21 +329,6 @@ class Store:
         with writer.writing(core):
             yield core
 
-    def _finish_batch(self, parts: list[dict[int, writer.Prints]]) -> None:
-        core = self.core
-        for part in parts:
-            with writer.writing(core):
-                with core.catalog.read() as view:
-                    names = {row.number: row.name for row in view.sound_filter_rows()}
-                missing = [number for number in part if number not in names]
-                if missing:
-                    raise FilterNotFound(f"number {missing[0]}, dropped during the batch")
-                wanted = [
-                    (load_view(core, names[number], number), prints)
-                    for number, prints in part.items()
-                ]
-                add_together(core, wanted)
-
     def _forget(self, handle: Filter) -> None:
         """Takes out the handle of a dropped filter, unless a new one has its name by now."""
         with self.views:
@@ -338,39 +340,65 @@ class Store:
             for handle in self._filters.values():
                 handle._pause()
 
-    def _resume_handles(self) -> None:
-        with self.views:
-            for handle in self._filters.values():
-                handle._resume()
+    def look(self, end: threading.Event) -> None:
+        """Makes lookups answer "maybe" if the store is lost; gives up when it is told to end."""
+        core = self._core
+        if core is None or core.is_closed or not core.is_lost():
+            return
+        while not self.views.acquire(timeout=0.01):
+            if end.is_set():
+                return
+        try:
+            self._pause_handles()
+        finally:
+            self.views.release()
+        if not self._is_told:
+            self._is_told = True
+            log.error("%s: every answer is maybe, %s", self.path, core.loss)
 
     def before_fork(self) -> None:
         """Waits until no thread writes or reads the catalog."""
         if self._core is not None:
             self._core.lock.pause_threads()
-            self._core.catalog.gate.shut()
+            self._core.catalog.pause()
 
     def after_fork_in_parent(self) -> None:
         """Lets threads go on."""
         if self._core is not None:
-            self._core.catalog.gate.open()
+            self._core.catalog.resume()
             self._core.lock.resume_threads()
 
     def after_fork_in_child(self) -> None:
         """Closes what belongs to the parent; handles find out through their generation."""
         self.views = threading.RLock()
         self.group = Group()
-        self.batches = Batches()
+        self.batches.open.clear()
         self._pause_handles()
         if self._core is not None:
             self._core.abandon()
 
+    @whole
     def _reopen(self, old: Core) -> Core:
         """In a forked child: leaves the parent's files alone and opens its own."""
         with self.views:
             if self._core is not old:
                 return self.core
-            self._core = _open_core(old.folder, old.options)
-            return self._core
+            try:
+                core = open_core(old.folder, old.options)
+                if core.place != old.place:
+                    core.end()
+                    raise StoreFailed(f"{self.path} was replaced meanwhile; open it again")
+            except (BloomStoreError, OSError) as error:
+                raise StoreFailed(f"cannot be opened again after a fork: {error}") from error
+            try:
+                self._core = core
+                core.end(is_done=True)
+            except BaseException:
+                self._core = old
+                core.close()
+                raise
+        registry.watch()
+        return core
 
     def __enter__(self) -> Self:
         self.core  # noqa: B018  raises StoreClosed
@@ -386,56 +414,3 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store {self.path}{'' if self._core else ', closed'}>"
-
-
-def _open_core(folder: Folder, options: StoreOptions) -> Core:
-    core = Core(folder, options)
-    try:
-        alone = core.users.is_alone()
-        if options.read_only:
-            upgrade.bring_up(core.catalog, is_alone=alone)
-            core.doubt = recovery.rollback(core)
-        else:
-            with core.hold():
-                core.catalog.settle()
-                upgrade.bring_up(core.catalog, is_alone=alone)
-                core.doubt = recovery.rollback(core)
-                if core.doubt is None:
-                    _recover(core, completely=alone or core.words[BOOT] != core.boot_word)
-        core.users.share()
-    except BaseException:
-        core.close()
-        raise
-    return core
-
-
-def _recover(core: Core, *, completely: bool) -> None:
-    """Brings bits and words up to the catalog; a journal that cannot be read is a doubt."""
-    try:
-        if completely:
-            core.folder.settle()
-            recovery.recover(core)
-            growth.bury(core)
-        else:
-            recovery.finish(core)
-    except DamagedRow as error:
-        core.doubt = str(error)
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise SpecError(f"a filter's name is a str, got {type(name).__name__}")
-    try:
-        length = len(name.encode())
-    except UnicodeEncodeError:
-        raise SpecError(f"a filter's name must be valid Unicode, got {name!r}") from None
-    if not 1 <= length <= MAX_NAME_BYTES:
-        raise SpecError(f"a filter's name has 1..{MAX_NAME_BYTES} bytes, got {length}")
-
-
-def _check_spec(spec: FilterSpec) -> FilterSpec:
-    if not isinstance(spec, FilterSpec):
-        raise SpecError(
-            f"a spec is Fixed, Scalable, Dynamic or Flexible, got {type(spec).__name__}"
-        )
-    return spec

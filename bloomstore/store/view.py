@@ -30,15 +30,24 @@ class StateName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FilterState:
-    """Whether a filter's "no" is certain, and if not, why every answer is "maybe"."""
+    """Whether everything is in order, and if not, why some or all answers are "maybe".
+
+    in_part: only some blocks are damaged; keys that need no other bits are "maybe".
+    """
 
     name: StateName
     reason: str = ""
+    in_part: bool = False
 
     @property
     def is_sound(self) -> bool:
-        """Whether a "no" is certain."""
+        """Whether everything is in order."""
         return self.name is StateName.SOUND
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a "no" is possible, and then certain."""
+        return self.is_sound or self.in_part
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}" if self.reason else str(self.name)
@@ -56,6 +65,14 @@ class FilterView:
     live: Chain
     coming: Chain | None
     state: FilterState
+
+    @property
+    def told_state(self) -> FilterState:
+        """The state as users are told: damaged blocks do not make everything "maybe"."""
+        damage = self.live.damage if self.state.is_sound else None
+        if damage is None:
+            return self.state
+        return FilterState(StateName.DAMAGED, damage, in_part=True)
 
     @property
     def is_settled(self) -> bool:
@@ -76,6 +93,7 @@ def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
         row = view.filter_row(name)
         if row is None or (number is not None and row.number != number):
             raise FilterNotFound(name)
+        core.names[row.number] = name
         live_rows = view.stage_rows(row.number, row.live_chain)
         coming_rows = (
             None if row.coming_chain is None else view.stage_rows(row.number, row.coming_chain)
@@ -83,20 +101,21 @@ def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
         unapplied: list[JournalRow] = []
         unreadable: str | None = None
         try:
-            unapplied = _unapplied(view, row) if core.options.read_only else []
+            if core.options.read_only:
+                unapplied = _unapplied(view, live_rows)
         except DamagedRow as error:
             unreadable = str(error)
-    live = core.chain(live_rows)
-    coming = None if coming_rows is None else core.chain(coming_rows)
+    live = core.chain(live_rows, row.stages)
+    coming = None if coming_rows is None else core.chain(coming_rows, row.coming_stages)
     state = _state(core, row, live, unapplied)
     if unreadable is not None:
         state = FilterState(StateName.DAMAGED, unreadable)
     return FilterView(generation, row, live, coming, state)
 
 
-def _unapplied(view: CatalogView, row: FilterRow) -> list[JournalRow]:
+def _unapplied(view: CatalogView, stages: list[StageRow]) -> list[JournalRow]:
     """Journal rows whose bits a reader cannot take for granted: it must not replay them."""
-    return [entry for entry in view.journal() if entry.filter_number == row.number]
+    return [entry for stage in stages for entry in view.journal_of(stage.number)]
 
 
 def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]) -> FilterState:
@@ -108,7 +127,7 @@ def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]
         reason = "the machine went down before the last keys were written"
         return FilterState(StateName.DIRTY, reason)
     for entry in unapplied:
-        if entry.chain == row.live_chain and not chain.find(entry.prints).all():
+        if not chain.find(entry.prints).all():
             reason = f"journal row {entry.sequence} is not applied; open the store for writing once"
             return FilterState(StateName.NEEDS_RECOVERY, reason)
     if row.fences:
@@ -121,14 +140,12 @@ def counts_of(core: Core, number: int, chain: int) -> list[StageRow]:
     with core.catalog.read() as view:
         row = core.owner(view, number)
         stages = view.stage_rows(number, chain)
-        latest = {entry.number: entry for entry in view.journal()}
+        latest = [view.last_journal_row(stage.number) for stage in stages]
     if row is not None and row.dirty_boot == core.boot:
         return [_with_hints(core, stage) for stage in stages]
     return [
-        stage.with_counts(latest[stage.number].set_bits, latest[stage.number].keys)
-        if stage.number in latest
-        else stage
-        for stage in stages
+        stage if entry is None else stage.with_counts(entry.set_bits, entry.keys)
+        for stage, entry in zip(stages, latest, strict=True)
     ]
 
 

@@ -32,7 +32,7 @@ from bloomstore.errors import FilterFull, StoreFailed, StoreReadOnly
 from bloomstore.filters.chain import Chain, Stage
 from bloomstore.kernels import OneKey
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
-from bloomstore.store import checkpoint, growth, recovery
+from bloomstore.store import checkpoint, growth, recovery, trust
 from bloomstore.store.core import Core
 from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
 from bloomstore.store.view import FilterView
@@ -63,7 +63,9 @@ class Part(NamedTuple):
 def writing(core: Core) -> abc.Iterator[None]:
     """Holds the writer lock for a change of its own. Raises StoreLocked inside of another."""
     with core.lock.threads(), holding(core):
+        core.require_place()
         yield
+        core.require_place()
 
 
 @contextlib.contextmanager
@@ -77,6 +79,8 @@ def holding(core: Core, *, keep: bool = False) -> abc.Iterator[None]:
         if core.finished_tenure != core.lock.tenure:
             recovery.finish(core)
             core.finished_tenure = core.lock.tenure
+        if core.unrecorded:
+            trust.record_all(core)
         yield
 
 
@@ -117,6 +121,7 @@ def add_to_chain(core: Core, row: FilterRow, chain: Chain, prints: Prints) -> in
     """Adds keys to one chain, growing it as needed; returns how many were new."""
     added = 0
     most = kernels.MAX_PRINTS_PER_CALL if row.durability == "commit" else TURN_KEYS
+    trust.prepare(core, chain, prints)
     prints = unknown_to_older(chain, prints)
     while len(prints):
         piece = prints[:most]
@@ -146,6 +151,8 @@ def without(prints: Prints, known: NDArray[np.bool_]) -> Prints:
 
 def has_room(chain: Chain) -> bool:
     """A stage that cannot be trusted takes no keys: they go into a new one."""
+    if chain.missing is not None:
+        return False
     return chain.newest.segment is not None and chain.newest.doubt is None
 
 
@@ -162,18 +169,21 @@ def _add_at_once(core: Core, row: FilterRow, stage: Stage, prints: Prints) -> tu
     """Durability `process`: the bits are set in the shared mapping, and that is all."""
     segment = stage.segment
     assert segment is not None
+    core.require_place()
     mark_dirty(core, row)
     spec = stage.row.spec
     set_bits, keys = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]
+    kernels.mark(segment.flags, segment.flag_shift, spec.geometry, prints)
     core.words[APPLYING] = stage.row.number
     taken, new, bits = kernels.insert(
-        segment.vector, spec.geometry, prints, spec.bits_left(set_bits), spec.keys_left(keys)
+        segment.shared, spec.geometry, prints, stage.row.bits_left(set_bits), spec.keys_left(keys)
     )
     crash_point("process add: bits set")
     added = int(np.count_nonzero(new))
     segment.words[WORD_SET_BITS] = set_bits + bits
     segment.words[WORD_KEYS] = keys + added
     core.words[APPLYING] = 0
+    core.require_place()
     return taken, added
 
 
@@ -184,7 +194,7 @@ def plan(core: Core, stage: Stage, prints: Prints) -> tuple[Part | None, int]:
     set_bits, keys = counts(core, stage)
     spec = stage.row.spec
     taken, new, bits = kernels.preview(
-        segment.vector, spec.geometry, prints, spec.bits_left(set_bits), spec.keys_left(keys)
+        segment.shared, spec.geometry, prints, stage.row.bits_left(set_bits), spec.keys_left(keys)
     )
     keys_new = int(np.count_nonzero(new))
     if not keys_new:
@@ -197,7 +207,7 @@ def plan_one(core: Core, stage: Stage, print_: Prints, bits: int) -> Part | None
     """The same for one key that would set so many bits; None if the stage has no room for it."""
     row = stage.row
     set_bits, keys = counts(core, stage)
-    if row.spec.is_full(set_bits, keys):
+    if row.is_full(set_bits, keys):
         return None
     assert stage.segment is not None
     return Part(row, stage.segment, print_, set_bits + bits, keys + 1)
@@ -217,14 +227,15 @@ def write(
     """
     if begun is None:
         with core.catalog.write() as change:
-            sequence, journal_bytes = _journal(change, change.counters().sequence, parts)
+            sequence, journal_bytes = _journal(core, change, change.counters().sequence, parts)
     else:
-        sequence, journal_bytes = _journal(*begun, parts)
+        sequence, journal_bytes = _journal(core, *begun, parts)
         core.catalog.commit(begun[0])
     crash_point("add: journal committed")
+    core.require_place()
     for part in parts:
         if handle is None or not handle._set_bits(part.prints, core.words[GENERATION]):
-            kernels.apply(part.segment.vector, part.stage.spec.geometry, part.prints)
+            kernels.apply(part.segment.shared, part.stage.spec.geometry, part.prints)
         core.counts[part.stage.number] = (part.set_bits, part.keys)
     crash_point("add: applied")
     core.words[APPLIED] = sequence
@@ -233,7 +244,9 @@ def write(
     return journal_bytes
 
 
-def _journal(change: CatalogChange, sequence: int, parts: abc.Sequence[Part]) -> tuple[int, int]:
+def _journal(
+    core: Core, change: CatalogChange, sequence: int, parts: abc.Sequence[Part]
+) -> tuple[int, int]:
     """One row for each part; returns the last sequence and the bytes of the journal."""
     for part in parts:
         sequence += 1
@@ -250,7 +263,10 @@ def _journal(change: CatalogChange, sequence: int, parts: abc.Sequence[Part]) ->
             )
         )
     is_looked_at = len(parts) > 1 or len(parts[0].prints) > _SMALL or not sequence % _LOOK
-    return sequence, change.journal_bytes() if is_looked_at else 0
+    if not is_looked_at:
+        return sequence, 0
+    core.catalog.require_room()
+    return sequence, change.journal_bytes()
 
 
 def grow(core: Core, row: FilterRow, chain: Chain, added: int) -> Chain:
@@ -263,6 +279,8 @@ def grow(core: Core, row: FilterRow, chain: Chain, added: int) -> Chain:
 
 def publish_next(core: Core, row: FilterRow, chain: Chain, added: int = 0) -> Chain:
     """The chain with a new, empty stage at its end. Raises FilterFull where there can be none."""
+    if chain.missing is not None:
+        raise StoreFailed(f"filter {row.name!r} cannot take keys, rebuild it: {chain.missing}")
     if chain.newest.passes:
         raise StoreFailed(f"filter {row.name!r} cannot take keys now: {chain.newest.doubt}")
     fresh = growth.next_stage(core, row, [stage.row for stage in chain.stages])
@@ -280,13 +298,12 @@ def counts(core: Core, stage: Stage) -> tuple[int, int]:
     moment = core.words[APPLIED], core.words[GENERATION]
     if core.counts_moment != moment:  # another process has written, or a stage was replaced
         core.counts.clear()
-        with core.catalog.read() as view:
-            for entry in view.journal():
-                core.counts[entry.number] = (entry.set_bits, entry.keys)
         core.counts_moment = moment
     if number not in core.counts:
         with core.catalog.read() as view:
-            known = view.stage_row(stage.row.filter_number, stage.row.chain, stage.row.stage)
+            known = view.last_journal_row(number) or view.stage_row(
+                stage.row.filter_number, stage.row.chain, stage.row.stage
+            )
         assert known is not None
         core.counts[number] = (known.set_bits, known.keys)
     return core.counts[number]
@@ -308,6 +325,7 @@ def mark_dirty(core: Core, row: FilterRow) -> None:
         if segment is not None:
             segment.words[WORD_SET_BITS] = stage_row.set_bits
             segment.words[WORD_KEYS] = stage_row.keys
+            segment.clear_flags()
     with core.catalog.write() as change:
         change.update_filter(row.name, dirty_boot=core.boot)
     core.dirty_tenure[row.number] = core.lock.tenure

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections.abc as abc
 import os
 import random
 import shutil
+import signal
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,26 +19,44 @@ from bloomstore.catalog.environment import TABLES
 from bloomstore.errors import BloomStoreError
 
 KEYS = [f"user {number}" for number in range(3000)]
-NAMES = ("blocked", "sliced", "journalled", "process")
+NAMES = ("blocked", "sliced", "journalled", "process", "dirty")
 
 
 def make_store(path: Path) -> None:
-    """A store with sealed and active stages, and one filter whose journal is still full."""
+    """A store with sealed and active stages, one filter with a full journal, one that is dirty."""
     with bloomstore.open(path) as store:
         for name in NAMES:
             layout = name if name in ("blocked", "sliced") else None
             store.create(
                 name,
                 Scalable(target_error=0.001, initial_capacity=500, layout=layout),
-                durability="process" if name == "process" else "commit",
+                durability="process" if name in ("process", "dirty") else "commit",
             ).add_many(KEYS)
         store.checkpoint()
         store["journalled"].add_many(KEYS)
         store["journalled"].add_many([f"late {number}" for number in range(50)])
         keep = shutil.copytree(path / "catalog", path.with_name("catalog with journal"))
-    # The journal as it was before the clean close: its rows are applied, but not deleted.
+        lock = shutil.copy(path / "lock", path.with_name("lock with journal"))
+    # The journal as it was before the clean close: its rows are applied, but not deleted. The words
+    # are those of that moment, or the catalog would be taken for rolled back.
     shutil.rmtree(path / "catalog")
     shutil.move(keep, path / "catalog")
+    shutil.move(lock, path / "lock")
+    in_a_process_that_is_killed(lambda: bloomstore.open(path)["dirty"].add_many(["late", "later"]))
+
+
+def in_a_process_that_is_killed(work: abc.Callable[[], object]) -> None:
+    """Does the work in a process of its own, which dies right after it without closing anything."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os.kill(os.getpid(), signal.SIGKILL)
+        except BaseException:  # noqa: BLE001  the parent sees the status
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
 @dataclass

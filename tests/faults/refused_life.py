@@ -176,10 +176,6 @@ def every_call(
         fired = faults.fired
         faults.set()
         if store is not None:
-            if call == "commit":  # LMDB gives an environment up whose last write failed
-                with life.step("close"):
-                    store.close()
-                store = bloomstore.open(life.path)
             life.go_on(store, "the same process")
             with life.step("close"):
                 store.close()
@@ -191,6 +187,46 @@ def every_call(
             say({"tried": n})
             return
     say({"tried": n, "wrong": ["the faults never ended"]})
+
+
+def given_up(folder: Path) -> None:
+    """LMDB gives an environment up whose meta page could not be written; the store goes on."""
+    life, faults = Life(folder / "store"), Faults()
+    store = bloomstore.open(life.path)
+    for name, (spec, durability) in SPECS.items():
+        store.ensure(name, spec, durability=durability)
+        life.add(store, name, ["first"])
+    for turn in range(5):
+        faults.set(Fault("commit", 1, errno.EIO, "data.mdb"))
+        with life.step("add"):
+            store["fixed"].add(f"refused {turn}")
+        if not faults.fired:
+            life.wrong.append("nothing was refused")
+        faults.set()
+        if turn % 2:
+            life.go_on(store, f"turn {turn}")
+        with bloomstore.open(life.path) as again:
+            again.checkpoint()
+            life.find(again, f"opened again in turn {turn}")
+    faults.set(Fault("commit", 5, errno.EIO, "data.mdb"))
+    threads = [threading.Thread(target=work_on, args=(life, store, part)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    faults.set()
+    life.go_on(store, "after the threads")
+    store.close()
+    life.afterwards()
+    say({"errors": life.errors, "wrong": life.wrong})
+
+
+def work_on(life: Life, store: bloomstore.Store, part: int) -> None:
+    """Adds and asks, as one of several threads."""
+    for number in range(20):
+        life.add(store, "growing", [f"thread {part} key {number}"])
+        with life.step("note"):
+            store.notes[f"note {part}"] = b"text"
 
 
 def limited(folder: Path, limit: str) -> None:
@@ -339,7 +375,9 @@ def run(
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-TASKS = {task.__name__: task for task in (every_call, limited, full, ask, crowd, poisoned)}
+TASKS = {
+    task.__name__: task for task in (every_call, given_up, limited, full, ask, crowd, poisoned)
+}
 
 if __name__ == "__main__":
     task, where, *rest = sys.argv[1:]

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from faults.damage import (
     KEYS,
     NAMES,
     damage_row,
     flip_byte,
+    in_a_process_that_is_killed,
     make_store,
     read,
     zero_run,
 )
 
 import bloomstore
-from bloomstore import Scalable
-from bloomstore.segment.header import HEADER_BYTES
+from bloomstore import Filter, Fixed, Scalable
+from bloomstore.errors import FilterFull
+from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import read_header
+from bloomstore.spec.families import FilterSpec
 
 ROUNDS = 60
 
@@ -210,6 +219,55 @@ def test_an_older_segment_loses_nothing(path: Path) -> None:
             assert list(store.check())
 
 
+OPENED_SECOND = """
+import sys, bloomstore
+store = bloomstore.open(sys.argv[1])
+users = store["users"]
+print(users.state, users.may_contain_many(range(200)).all(), list(store.check()))
+"""
+
+
+def leave_an_older_segment(path: Path) -> None:
+    """A writer dies; the journal has all keys, the pages of its segment are those before it."""
+
+    def write() -> None:
+        store = bloomstore.open(path)
+        users = store.create("users", Fixed(capacity=5000, target_error=0.001))
+        users.add_many(range(100))
+        store.checkpoint()
+        shutil.copy(segments(path)[0], path / "older")
+        users.add_many(range(100, 150))
+        users.add_many(range(150, 200))
+
+    in_a_process_that_is_killed(write)
+    with segments(path)[0].open("r+b") as file:
+        file.write((path / "older").read_bytes())
+
+
+def test_an_older_segment_gets_its_journal_rows_from_whoever_opens_it_second(path: Path) -> None:
+    leave_an_older_segment(path)
+    with bloomstore.open(path, read_only=True) as reader:
+        assert reader["users"].state.name == "needs recovery"
+        assert reader["users"].may_contain_many(range(200)).all()
+
+        # The words are of this boot, and say that all is applied.
+        second = subprocess.run(
+            [sys.executable, "-c", OPENED_SECOND, path], capture_output=True, text=True, check=True
+        )
+        assert second.stdout == "sound True []\n"
+        assert reader["users"].state.is_sound
+        assert reader["users"].may_contain_many(range(200)).all()
+        assert 10**9 not in reader["users"]
+
+
+def test_an_older_segment_gets_its_journal_rows_from_whoever_uses_it_first(path: Path) -> None:
+    with bloomstore.open(path) as store:
+        leave_an_older_segment(path)
+        assert store["users"].state.is_sound
+        assert store["users"].may_contain_many(range(200)).all()
+        assert 10**9 not in store["users"]
+
+
 def test_an_older_catalog_loses_nothing(path: Path) -> None:
     with bloomstore.open(path) as store:
         users = store.create("users", Scalable(target_error=0.01, initial_capacity=100))
@@ -247,3 +305,153 @@ def test_a_damaged_block_answers_maybe_and_the_rest_stays_useful(path: Path) -> 
         before = users.stats().keys
         users.add_many(range(1_000_000, 1_001_000))
         assert users.stats().keys - before > 980
+
+
+LIVES = [
+    (family, layout, durability)
+    for family in ("fixed", "scalable")
+    for layout in ("plain", "sliced", "blocked")
+    for durability in ("commit", "process")
+]
+MANY = np.arange(150_000)
+ABSENT = np.arange(10**9, 10**9 + 400_000)
+
+
+def make_large(path: Path, family: str, layout: str, durability: str) -> None:
+    """A filter whose newest stage has several blocks and room left."""
+    spec: FilterSpec = Scalable(target_error=0.02, initial_capacity=130_000, layout=layout)
+    if family == "fixed":
+        spec = Fixed(capacity=200_000, target_error=0.02, layout=layout)
+    with bloomstore.open(path) as store:
+        store.create("users", spec, durability=durability).add_many(MANY)
+
+
+def zero(victim: Path, first: int, count: int) -> None:
+    with victim.open("r+b") as file:
+        file.seek(HEADER_BYTES + first * BLOCK_BYTES + 100)
+        file.write(bytes(count * BLOCK_BYTES - 200))
+
+
+def assert_error_is_told(users: Filter) -> None:
+    """What is measured is what `stats` says, within four standard deviations of both."""
+    measured = float(users.may_contain_many(ABSENT).mean())
+    told = users.stats().error_rate
+    spread = math.sqrt(told * (1 - told) / len(ABSENT)) + 0.004 * told
+    assert abs(measured - told) < 4 * spread, f"measured {measured}, told {told}"
+
+
+@pytest.mark.parametrize(("family", "layout", "durability"), LIVES)
+@pytest.mark.parametrize("read_only", [True, False], ids=["reader", "writer"])
+def test_damaged_blocks_of_the_newest_stage_answer_maybe_for_their_own_keys(
+    path: Path, family: str, layout: str, durability: str, read_only: bool
+) -> None:
+    make_large(path, family, layout, durability)
+    zero(segments(path)[-1], 1, 1)
+    late = np.arange(200_000, 220_000)
+    with bloomstore.open(path, read_only=read_only) as store:
+        users = store["users"]
+        assert users.may_contain_many(MANY).all()
+        assert str(users.state).endswith("damaged blocks [1]")
+        assert users.stats().state == users.state
+        assert_error_is_told(users)
+        assert abs(users.estimate_count().value - len(MANY)) < 3000
+        if not read_only:
+            assert users.add_many(late) > 0.5 * len(late)
+            users.add("a single key")  # False where only ones report it
+            assert users.may_contain_many(late).all()
+            assert_error_is_told(users)
+    if read_only:
+        return
+    with bloomstore.open(path) as store:
+        users = store["users"]
+        assert users.may_contain_many(MANY).all()
+        assert users.may_contain_many(late).all()
+        assert "a single key" in users
+        assert "damaged blocks [1]" in str(users.state)
+        assert [str(done).endswith("rebuild the filter") for done in store.repair()] == [True]
+        assert_error_is_told(users)
+
+
+@pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
+def test_the_error_is_told_whatever_is_damaged_in_sealed_stages(path: Path, layout: str) -> None:
+    make_large(path, "scalable", layout, "commit")
+    zero(segments(path)[0], 0, 2)
+    for read_only in (True, False):
+        with bloomstore.open(path, read_only=read_only) as store:
+            assert_error_is_told(store["users"])
+    with bloomstore.open(path) as store:
+        list(store.repair())
+        assert_error_is_told(store["users"])
+        assert "stage 0: damaged blocks [0, 1]" in str(store["users"].state)
+
+
+def test_damage_that_one_process_finds_is_told_to_the_others(path: Path) -> None:
+    make_large(path, "fixed", "sliced", "commit")
+    zero(segments(path)[0], 1, 1)
+    with bloomstore.open(path) as store:
+        assert "nobody" not in store["users"]
+
+        def ask() -> None:  # from the row and the file, without a checksum of their own
+            assert "damaged blocks [1]" in str(store["users"].state)
+            assert store["users"].may_contain_many(MANY).all()
+            store["users"].add("somebody")
+
+        in_a_process_that_is_killed(ask)
+        assert "somebody" in store["users"]
+
+
+def test_ones_that_went_with_the_machine_are_set_again(path: Path) -> None:
+    make_large(path, "fixed", "sliced", "commit")
+    (victim,) = segments(path)
+    zero(victim, 1, 1)
+    rotten = victim.read_bytes()
+
+    def find_it_and_add() -> None:
+        store = bloomstore.open(path)
+        store["users"].add_many(range(300_000, 301_000))  # rows that touch every block
+
+    in_a_process_that_is_killed(find_it_and_add)
+    victim.write_bytes(rotten)
+    for read_only in (True, False, True):
+        with bloomstore.open(path, read_only=read_only) as store:
+            assert store["users"].may_contain_many(MANY).all()
+            if not read_only:
+                assert store["users"].may_contain_many(range(300_000, 301_000)).all()
+                assert_error_is_told(store["users"])
+
+
+def test_a_full_block_of_ones_does_not_fill_the_stage(path: Path) -> None:
+    with bloomstore.open(path) as store:
+        spec = Fixed(capacity=200_000, target_error=0.02, layout="plain")
+        store.create("users", spec).add_many(range(100_000))
+    zero(segments(path)[0], 0, 1)
+    with bloomstore.open(path) as store:
+        users = store["users"]
+        users.add_many(range(100_000, 195_000))
+        assert users.may_contain_many(range(195_000)).all()
+        with pytest.raises(FilterFull):
+            users.add_many(range(200_000, 240_000))
+
+
+ASK = """
+import sys, bloomstore
+"somebody" in bloomstore.open(sys.argv[1])["users"]
+"""
+
+
+@pytest.mark.parametrize("point", ["generation: committed", "generation: word set"])
+@pytest.mark.parametrize("durability", ["commit", "process"])
+def test_a_crash_before_recorded_damage_is_set_to_ones_loses_nothing(
+    path: Path, durability: str, point: str
+) -> None:
+    make_large(path, "fixed", "blocked", durability)
+    zero(segments(path)[0], 1, 1)
+    environment = os.environ | {"BLOOMSTORE_CRASH_AT": point}
+    died = subprocess.run([sys.executable, "-c", ASK, path], env=environment, check=False)
+    assert died.returncode == -signal.SIGKILL
+    for read_only in (True, False):
+        with bloomstore.open(path, read_only=read_only) as store:
+            users = store["users"]
+            assert users.may_contain_many(MANY).all()
+            assert "damaged blocks [1]" in str(users.state)
+            assert_error_is_told(users)

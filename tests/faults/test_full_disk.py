@@ -71,6 +71,10 @@ def test_every_call_may_fail(
     assert lines[-1]["tried"] > 1, "there was no such call"
 
 
+def test_the_store_goes_on_after_lmdb_has_given_up(tmp_path: Path) -> None:
+    assert_well(run("given_up", tmp_path, environment=failing(tmp_path, skip_syncs=True)))
+
+
 @pytest.mark.parametrize("limit", [60_000, 150_000])
 def test_a_limit_on_the_size_of_files_is_a_clear_error(tmp_path: Path, limit: int) -> None:
     assert_well(run("limited", tmp_path, str(limit)))

@@ -1,8 +1,8 @@
 """Makes the golden store of the present format version, or checks the one that is there.
 
 Small enough for the repository: vectors of 1000 bits and a catalog of a few pages, packed as one
-compressed archive per version. `--check` unpacks it, reads it with the present library, and
-compares the bits with those that the present library makes of the same keys.
+compressed archive per version. `--check` unpacks all of them, reads them with the present library,
+and compares the bits with those that the present library makes of the same keys.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 import bloomstore
 from bloomstore import ByRate, Dynamic, Fixed, Flexible, Scalable, Sequence
+from bloomstore.catalog import upgrade
 from bloomstore.spec.families import FilterSpec
 
 HERE = Path(__file__).parent
@@ -73,27 +74,36 @@ def describe(folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    archive, description = HERE / "store-v1.tar.xz", HERE / "store-v1.json"
     with tempfile.TemporaryDirectory() as scratch:
         fresh = Path(scratch) / "fresh"
         make(fresh)
         if "--check" not in sys.argv:
+            archive = HERE / f"store-v{upgrade.newest()}.tar.xz"
             if archive.exists():
                 sys.exit(f"{archive} exists: a golden file is never replaced")
             with tarfile.open(archive, "w:xz") as tar:
                 tar.add(fresh, arcname="store")
-            description.write_text(json.dumps(describe(fresh), indent=1) + "\n")
+            described = json.dumps(describe(fresh), indent=1) + "\n"
+            description_of(archive).write_text(described, encoding="utf-8")
             return
-        found = unpack(archive, Path(scratch))
-        expected = json.loads(description.read_text())
-        assert json.loads(json.dumps(describe(found))) == expected, (
-            "the golden store reads differently"
-        )
-        assert json.loads(json.dumps(describe(fresh))) == expected, "the same keys make other bits"
-        print(f"{archive.name}: {len(expected)} filters as they were")
+        made = json.loads(json.dumps(describe(fresh)))
+        archives = sorted(HERE.glob("store-v*.tar.xz"))
+        assert len(archives) == upgrade.newest(), "a format has no golden store"
+        for archive in archives:
+            found = unpack(archive, Path(scratch) / archive.name)
+            bloomstore.open(found).close()  # an older one is upgraded
+            expected = json.loads(description_of(archive).read_text(encoding="utf-8"))
+            assert json.loads(json.dumps(describe(found))) == expected, f"{archive} reads otherwise"
+            assert made == expected, f"{archive}: the same keys make other bits"
+            print(f"{archive.name}: {len(expected)} filters as they were")
+
+
+def description_of(archive: Path) -> Path:
+    return archive.with_name(archive.name.replace(".tar.xz", ".json"))
 
 
 def unpack(archive: Path, folder: Path) -> Path:
+    folder.mkdir()
     with tarfile.open(fileobj=io.BytesIO(archive.read_bytes())) as tar:
         tar.extractall(folder, filter="data")
     # Archives do not keep sparse or allocated space; the files are as long as they were.

@@ -289,7 +289,7 @@ def test_growth_killed_inside_its_commit_leaves_no_file_without_a_row(path: Path
         assert_sound(path)
 
 
-@pytest.mark.parametrize("work", ["--rounds=8", "--damage=8"])
+@pytest.mark.parametrize("work", ["--rounds=8", "--damage=8", "--flips=8"])
 def test_random_kills_and_damages_lose_nothing(tmp_path: Path, work: str) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "torture.py", work, "--seed=7", f"--keep={tmp_path}"],

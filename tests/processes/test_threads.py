@@ -204,10 +204,9 @@ def test_an_interrupted_thread_takes_only_its_own_add_with_it(
                 while not store.group._requests:
                     pass
                 monkeypatch.setattr(group, "_add_all", interrupted)
-                mine = group.Request(users._current, fingerprints(["mine"]))
-                store.group._requests.append(mine)
-                with pytest.raises(KeyboardInterrupt), writer.holding(store.core):
-                    store.group._serve(store.core)
+                mine = group.Request(store.group, users._current, fingerprints(["mine"]))
+                with mine, pytest.raises(KeyboardInterrupt), writer.holding(store.core):
+                    store.group._serve(store.core, mine)
                 monkeypatch.setattr(group, "_add_all", real)
             assert other.result(timeout=30) is True
         assert "of the other thread" in users

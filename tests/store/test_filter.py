@@ -136,7 +136,7 @@ def test_a_fixed_filter_takes_its_capacity_and_then_refuses(store: bloomstore.St
             words.add_many(range(100, 1000))
         assert caught.value.name == name
         assert words.may_contain_many(range(100 + caught.value.added)).all()
-        assert words.stats().error_rate <= 0.01
+        assert words.stats().error_rate <= 0.0115  # blocked: 0.01 on average
         store.drop(name)
 
 
@@ -183,12 +183,13 @@ def test_dynamic_stages_are_all_alike(store: bloomstore.Store) -> None:
     stats = today.stats()
     assert [stage.keys for stage in stats.stages[:4]] == [100] * 4
     assert len({stage.geometry for stage in stats.stages}) == 1
-    assert stats.target_error == pytest.approx(1 - 0.999**5)
+    # Stages share positions, and four blocks may be filled unevenly.
+    assert 1 - 0.999**5 < stats.target_error < 2 * (1 - 0.999**5)
 
 
 def test_arrival_rates_survive_a_reopen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = {"now": 1_000_000.0}
-    monkeypatch.setattr("bloomstore.store.growth.time.time", lambda: clock["now"])
+    monkeypatch.setattr("bloomstore.store.clock.since_boot", lambda: clock["now"])
     spec = Flexible(baseline_bits=4096, hashes=4, capacity=100, expansion=ByRate())
     with bloomstore.open(path) as store:
         flows = store.create("flows", spec)

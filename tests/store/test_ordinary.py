@@ -104,8 +104,9 @@ def test_it_does_not_wait_for_the_lock(store: bloomstore.Store) -> None:
         with pytest.raises(StoreLocked, match="in the middle of another change"):
             users.add("inside")
     assert ordinary.add(store.core, users._current(), prints) == 1
-    assert store.core.lock.take_at_once()
-    store.core.lock.give_back()
+    hold = store.core.lock.at_once()
+    assert hold is not None
+    hold.end()
 
 
 def test_a_kept_lock_is_given_back_to_durable_adds(store: bloomstore.Store) -> None:

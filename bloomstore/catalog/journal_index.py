@@ -1,0 +1,55 @@
+"""Which journal rows name which segment, so that nobody reads the whole journal for one of them.
+
+In: views of the catalog, out: sequences. The journal only grows between checkpoints, at its end: a
+newer view is asked for the rows that came after those that are known. A row that was deleted shows
+in their number, and then all of them are read again. What the rows say is read from the view that
+asks, never kept here.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bloomstore.catalog.view import CatalogView
+
+
+class JournalIndex:
+    """The rows of one catalog as its newest reader has seen them. Safe in several threads."""
+
+    def __init__(self) -> None:
+        self._updating = threading.RLock()  # a signal handler may come in the middle, and ask too
+        self._transaction = -1
+        self._last = 0
+        self._rows = 0
+        self._by_segment: dict[int, list[int]] = {}
+
+    def sequences(self, view: CatalogView, number: int) -> list[int]:
+        """Of the rows that this view has of a segment, in order."""
+        with self._updating:
+            if view.transaction < self._transaction:  # it is older than what is known
+                return [row.sequence for row in view.journal() if row.number == number]
+            if view.transaction > self._transaction:
+                self._update(view)
+            return list(self._by_segment.get(number, ()))
+
+    def _update(self, view: CatalogView) -> None:
+        expected = view.journal_rows()
+        if self._transaction < 0:  # the last update was interrupted
+            self._by_segment, self._last, self._rows = {}, 0, 0
+        self._transaction = -1  # until it is done
+        if not self._take(view, expected):
+            self._by_segment, self._last, self._rows = {}, 0, 0
+            self._take(view, expected)
+        self._transaction = view.transaction
+
+    def _take(self, view: CatalogView, expected: int) -> bool:
+        """Takes the rows that are new; False if some that were known are gone."""
+        if self._rows > expected:
+            return False
+        for row in view.journal(after=self._last):
+            self._by_segment.setdefault(row.number, []).append(row.sequence)
+            self._last = row.sequence
+            self._rows += 1
+        return self._rows == expected

@@ -1,0 +1,94 @@
+"""How much of the map is taken, and by whom: additions are refused before the map is full.
+
+LMDB changes nothing in place: a deletion needs new pages too, and gets none once the map is full.
+So LMDB gets a larger map than `map_size` says, and what adds rows asks here first; what deletes
+them, a checkpoint for one, never does and always finds room.
+
+A reader that stands still inside of a transaction keeps all pages that were freed since: the file
+grows with every commit and never shrinks. Nobody can be made to go on; but everybody can be told.
+
+Not here: who asks (store/writer.py, store/growth.py, store/notes.py).
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from bloomstore.errors import StoreFailed
+
+log = logging.getLogger("bloomstore")
+
+# A reader of so many commits ago does not just happen to read.
+_FAR_BEHIND = 16
+# A file below this is no matter; one is that has so many times the pages that are in use.
+_SMALL_FILE = 64 << 20
+_FAR_MORE = 8
+
+
+class Room:
+    """The room of one open environment."""
+
+    def __init__(self, path: Path, environment: lmdb.Environment, map_size: int) -> None:
+        self._file = path / "data.mdb"
+        self._environment = environment
+        self._map_size = map_size
+        self._page_bytes = int(environment.stat()["psize"])
+        self._noted = max(_SMALL_FILE, 2 * self._taken())  # bytes that were found in order
+        self._look_at = min(self._noted, map_size)
+
+    def _taken(self) -> int:
+        return (int(self._environment.info()["last_pgno"]) + 1) * self._page_bytes
+
+    def require(self, tables: dict[str, Any]) -> None:
+        """Raises StoreFailed if rows should go before others come. 1.5 us."""
+        taken = self._taken()
+        if taken <= self._look_at:
+            return
+        self._environment.reader_check()
+        live, holders = self._live(tables), self._holders()
+        if taken > self._noted:
+            self._noted = 2 * taken
+            if taken > _FAR_MORE * live:
+                log.warning(
+                    "%s has %d bytes, %d of them in use: processes %s keep what was freed since"
+                    " they began to read",
+                    self._file,
+                    taken,
+                    live,
+                    holders,
+                )
+        self._look_at = min(self._noted, self._map_size)
+        if taken <= self._map_size:
+            return
+        if live > self._map_size:
+            what = f"{live} bytes are in use: drop filters, delete notes, or"
+        elif holders:
+            what = f"processes {holders} read and keep what was freed since: end them, or"
+        else:
+            return  # what is free is used again
+        raise StoreFailed(
+            f"{self._file} is full, its map_size is {self._map_size}: {what} open the store with a"
+            " larger one"
+        )
+
+    def _live(self, tables: dict[str, Any]) -> int:
+        with self._environment.begin() as transaction:
+            stats = [transaction.stat(table) for table in tables.values()]
+        pages = sum(
+            stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats
+        )
+        return pages * self._page_bytes
+
+    def _holders(self) -> list[int]:
+        """Processes that read the catalog as it was many commits ago."""
+        last = int(self._environment.info()["last_txnid"])
+        found = set()
+        for line in self._environment.readers().splitlines():
+            process, _, transaction = [*line.split(), "", "", ""][:3]
+            if transaction.isdigit() and int(transaction) < last - _FAR_BEHIND:
+                found.add(int(process))
+        return sorted(found)

@@ -1,0 +1,106 @@
+"""The thread that looks whether open stores are where they were, so that lookups need not.
+
+One per process, begun with the first open store and ended with the last. It is ended before a fork
+and begun again after it: a fork of a process with several threads is a risk for the child, and
+Python warns of it. It counts the threads of the system, and since 3.13 after everybody was told of
+the fork: so `pause` waits until the thread has left the system, and `resume` begins the next one in
+the moment after `os.fork`. A forked child begins its own with the first store that it opens again.
+
+It holds no lock while it looks, and gives up waiting for one when it is told to end.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import ctypes
+import functools
+import logging
+import os
+import threading
+import time
+
+log = logging.getLogger("bloomstore")
+
+# A lookup may answer from a store that is lost for as long.
+SECONDS = 0.5
+# A disk that does not answer must not keep a process from forking.
+_PATIENCE = 2.0
+
+_PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+class Watch:
+    """Calls `look` twice a second, in a thread of its own. Not used by several threads at once."""
+
+    def __init__(
+        self, look: abc.Callable[[threading.Event], None], is_wanted: abc.Callable[[], bool]
+    ) -> None:
+        self._look = look
+        self._is_wanted = is_wanted
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_paused = False
+        # To be called after a fork, in the parent, last: it does nothing before `os.fork` returns.
+        self.after_fork = functools.partial(
+            ctypes.pythonapi.Py_AddPendingCall, _PENDING(self._begin_if_paused), None
+        )
+
+    def begin(self) -> None:
+        """Begins, unless it goes on already."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._end = end = threading.Event()
+        thread = threading.Thread(
+            target=self._run, args=(end,), name="bloomstore-watch", daemon=True
+        )
+        self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is ending
+            self._thread = None
+            log.warning("nobody looks whether open stores are moved or removed: %s", error)
+
+    def end(self) -> threading.Thread | None:
+        """Ends it, and returns it if it was going on."""
+        thread, self._thread = self._thread, None
+        if thread is None or not thread.is_alive():
+            return None
+        self._end.set()
+        if thread is not threading.current_thread():
+            thread.join(_PATIENCE)
+        return thread
+
+    def pause(self) -> None:
+        """Before a fork. May come twice."""
+        self._is_paused = self._is_paused or self._thread is not None
+        thread = self.end()
+        if thread is not None:
+            trace = f"/proc/self/task/{thread.native_id}"
+            ends = time.monotonic() + _PATIENCE
+            while os.path.exists(trace) and time.monotonic() < ends:  # noqa: PTH110  (faster)
+                time.sleep(0)
+
+    def resume(self) -> None:
+        """After a fork, in the parent; `after_fork` must follow."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if not is_main or threading.active_count() > 1:  # Python warns anyhow
+            self._begin_if_paused()
+
+    def _begin_if_paused(self, _: object = None) -> int:
+        if self._is_paused:
+            if self._is_wanted():
+                self.begin()
+            self._is_paused = False
+        return 0
+
+    def forget(self) -> None:
+        """In a forked child: the thread was the parent's."""
+        self._thread = None
+        self._is_paused = False
+
+    def _run(self, end: threading.Event) -> None:
+        while not end.wait(SECONDS):
+            try:
+                self._look(end)
+            except Exception:
+                log.exception("looking whether open stores are in their places failed")
