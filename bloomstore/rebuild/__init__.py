@@ -7,6 +7,7 @@ source.py    what a source is
 text.py      lines of a file; keys of CSV and of columns are in files.py
 plan.py      how large the new filter becomes
 state.py     how far a rebuild has come
+alone.py     one rebuild of a filter at a time
 run.py       the order of a rebuild
 copied.py    a filter of another store instead of keys
 verify.py    what the filter misses of its source, and its error as it is
@@ -15,10 +16,11 @@ advice.py    when a rebuild pays
 Sources of databases and guards are in bloomstore.sql.
 """
 
+from bloomstore.rebuild.alone import RebuildError
 from bloomstore.rebuild.copied import copy_filter
 from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
 from bloomstore.rebuild.plan import Plan, plan_rebuild
-from bloomstore.rebuild.run import RebuildError, Rebuilt, give_up, rebuild
+from bloomstore.rebuild.run import Rebuilt, give_up, rebuild
 from bloomstore.rebuild.source import Batch, Incomplete, Source, SourceError
 from bloomstore.rebuild.text import TextSource
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def ahead(items: abc.Generator[Item]) -> abc.Iterator[Item]:
+def ahead(items: abc.Generator[Item]) -> abc.Generator[Item]:
     """The same items. Leaving it early closes the generator, in its thread."""
     for _, item in together([items]):
         yield item

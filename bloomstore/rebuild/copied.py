@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from bloomstore import Store
+from bloomstore.rebuild.alone import only_rebuild
 from bloomstore.rebuild.run import Rebuilt
 from bloomstore.rebuild.source import SourceError
 from bloomstore.rebuild.state import forget_state
@@ -29,14 +30,15 @@ def copy_filter(store: Store, name: str, other: Store, other_name: str | None = 
             f"{name!r} is the filter of a guard: only its own database makes it valid"
         )
     started = time.monotonic()
-    new = begin_copy(store, name, other, other_name)
-    try:
-        new.switch()
-    except BaseException:
-        if not new.is_switched:
-            new.discard()
-        raise
-    forget_state(store, name)  # of a rebuild that was cut off before
+    with only_rebuild(store, name):
+        new = begin_copy(store, name, other, other_name)
+        try:
+            new.switch()
+        except BaseException:
+            if not new.is_switched:
+                new.discard()
+            raise
+        forget_state(store, name)  # of a rebuild that was cut off before
     keys, now = store[name].stats().keys, store[name].state
     return Rebuilt(
         name=name,

@@ -26,10 +26,12 @@ from bloomstore.rebuild.text import PARSERS, BadKey, file_identity, reading
 class _Columns(Source):
     """Columns of a file of rows."""
 
+    is_fixed = True
+
     def __init__(self, path: Path | str, columns: abc.Sequence[str]) -> None:
         if not columns:
             raise SourceError(f"{path}: name the column of the keys")
-        self._path = Path(path)
+        self._path = Path(path).absolute()
         self._columns = list(columns)
 
     def identity(self) -> dict[str, Any]:

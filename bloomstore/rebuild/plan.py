@@ -14,6 +14,7 @@ from bloomstore.rebuild.source import Source
 from bloomstore.segment.header import HEADER_BYTES, PAGE_BYTES
 from bloomstore.spec.families import FilterSpec, Fixed, Flexible, Scalable
 from bloomstore.store.filter import Filter
+from bloomstore.store.rebuild import declared_capacity
 
 # Room for keys that come after the rebuild, before a second stage is needed.
 HEADROOM = 1.1
@@ -41,13 +42,16 @@ def plan_rebuild(
 ) -> Plan:
     """The plan for these keys; without a capacity the source is counted, else the filter's bits.
 
-    A fixed filter gets no smaller, unless a capacity is given.
+    It has room for as many keys as the filter, or its guard, was declared for: a table that was
+    emptied fills again. A fixed filter gets no smaller, unless a capacity is given.
     """
     rows = source.count()
     if spec is None:
         keys = capacity
         if keys is None:
-            keys = max(1, ceil(HEADROOM * (_keys_of(filter_) if rows is None else rows)))
+            declared = source.declared or declared_capacity(filter_._current().row)
+            known = _keys_of(filter_) if rows is None else rows
+            keys = max(declared, ceil(HEADROOM * known))
             if isinstance(filter_.spec, Fixed):  # its capacity is a promise: beyond it, no adds
                 keys = max(keys, filter_.spec.capacity)
         spec = sized(filter_.spec, keys, target_error)

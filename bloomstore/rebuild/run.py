@@ -11,8 +11,10 @@
   6. the source notes what the filter was built from, and the remembered fences are lowered.
 Fences that were raised after step 1 stay: their rows may be younger than what was read.
 
-A process that dies leaves chain and position in the catalog; the next call goes on from there. An
-attempt whose proof failed (Incomplete) is discarded. Before the switch nothing changes for anybody
+A process that dies leaves chain and position in the catalog; the next call goes on from there, if
+the source proves to be the same. If it died right behind the switch, its last step is done first;
+then a source that may have changed since is read again, from the beginning. An attempt whose proof
+failed (Incomplete) is discarded. Before the switch nothing changes for anybody
 who asks.
 """
 
@@ -21,13 +23,15 @@ from __future__ import annotations
 import collections.abc as abc
 import json
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bloomstore import Store
 from bloomstore.crash import crash_point
-from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.errors import SpecError
 from bloomstore.rebuild.ahead import ahead
+from bloomstore.rebuild.alone import RebuildError, only_rebuild
 from bloomstore.rebuild.overlap import sample, why_foreign
 from bloomstore.rebuild.plan import plan_rebuild
 from bloomstore.rebuild.source import Incomplete, Position, Source, require_own_source
@@ -39,10 +43,6 @@ from bloomstore.store.rebuild import Rebuild, begin, is_live, left_behind, resum
 PATIENCE = 60.0  # seconds to wait for transactions of others
 
 Progress = abc.Callable[[int], object]
-
-
-class RebuildError(BloomStoreError):
-    """A rebuild cannot go on as it was asked for; the filter is as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def rebuild(
         "capacity": capacity,
         "target_error": target_error,
     }
-    with source.held():
+    with source.held(), only_rebuild(store, name):
         return _rebuild(
             store, name, source, wanted, spec, restart, other_keys, patience, planned, progress
         )
@@ -119,7 +119,7 @@ def _rebuild(
             target_error=wanted["target_error"],
         )
         planned(plan.rows)
-        new, state = _begin(store, name, plan.spec, _plain(source.identity()), wanted)
+        new, state = _begin(store, name, plan.spec, source, wanted)
     elif new is not None:
         planned(source.count())
     if new is not None:
@@ -136,10 +136,7 @@ def _rebuild(
                 _discard(store, new)
             raise
     crash_point("rebuild: switched")
-    source.finish(state.rows)
-    if source.lowers_fences:
-        store[name].unfence(*state.fences)
-    forget_state(store, name)
+    _end(store, name, source, state)
     now = store[name].state
     return Rebuilt(
         name=name,
@@ -154,15 +151,16 @@ def _rebuild(
 
 def give_up(store: Store, name: str) -> bool:
     """Discards a rebuild that was cut off; whether there was one."""
-    new = left_behind(store, name)
-    if new is not None:
-        new.discard()
-    forget_state(store, name)
+    with only_rebuild(store, name):
+        new = left_behind(store, name)
+        if new is not None:
+            new.discard()
+        forget_state(store, name)
     return new is not None
 
 
 class _Begun(NamedTuple):
-    """A rebuild that was cut off. Without `new` only its last steps are left, without `state` all.
+    """A rebuild that was cut off. Without `new` nothing is left to do, without `state` all is.
 
     `why_not`: it cannot go on.
     """
@@ -181,7 +179,11 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
     identity = _plain(source.identity())
     is_same = (state.source, state.wanted) == (identity, wanted)
     if is_live(store, name, state.chain):
-        return _Begun(None, state) if is_same else _Begun()
+        if is_same:
+            _end(store, name, source, state)
+        if is_same and source.is_fixed:
+            return _Begun(None, state)
+        return _Begun(why_not="it had ended, and its source may have changed since")
     new = resume(store, name, state.chain)
     if new is None:
         return _Begun(why_not="its chain is gone or damaged")
@@ -193,17 +195,31 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
                 f"a rebuild of {name!r} was begun with another {what}: {_differences(was, asked)};"
                 f" it has read {state.rows:,} rows: give it up or restart"
             )
+    if state.rows and source.why_not_resumable:
+        return _Begun(why_not=source.why_not_resumable)
+    if state.rows and state.proof != _plain(source.proof()):
+        return _Begun(why_not="nothing proves that its source is the same still")
     raised = set(store[name].fences) - set(state.fences)
     if source.lowers_fences and raised:
         return _Begun(why_not="keys that nobody knows were written since")
     return _Begun(new, state)
 
 
+def _end(store: Store, name: str, source: Source, state: State) -> None:
+    """Step 6."""
+    source.finish(state.rows)
+    if source.lowers_fences:
+        store[name].unfence(*state.fences)
+    forget_state(store, name)
+
+
 def _begin(
-    store: Store, name: str, spec: FilterSpec, identity: dict[str, Any], wanted: dict[str, Any]
+    store: Store, name: str, spec: FilterSpec, source: Source, wanted: dict[str, Any]
 ) -> tuple[Rebuild, State]:
+    identity = _plain(source.identity())
     fences, had = list(store[name].fences), store[name].stats().keys
-    new = begin(store, name, spec)
+    is_declared = wanted["spec"] is not None or wanted["capacity"] is not None
+    new = begin(store, name, spec, is_declared=is_declared)
     state = State(new.id, identity, wanted, fences, time.time(), had=had)
     write_state(store, name, state)
     crash_point("rebuild: begun")
@@ -236,22 +252,31 @@ def _read(store: Store, new: Rebuild, source: Source, state: State, progress: Pr
     rows, position = state.rows, state.position
     progress(rows)
     batches = source.batches(position)
-    for batch in ahead(batches) if source.reads_ahead else batches:
-        sample(store[new.name], batch.keys, state)
-        is_durable = new.feed(batch.keys)
-        crash_point("rebuild: batch added")
-        rows += batch.rows
-        position = batch.position
-        if is_durable and not source.why_not_resumable:
-            _note(store, new, state, rows, position)
-        progress(rows)
+    # Whatever ends it, the source gives back what it holds: a connection, its own thread.
+    with closing(ahead(batches) if source.reads_ahead else batches) as given:
+        for batch in given:
+            sample(store[new.name], batch.keys, state)
+            is_durable = new.feed(batch.keys)
+            crash_point("rebuild: batch added")
+            rows += batch.rows
+            position = batch.position
+            if is_durable and not source.why_not_resumable:
+                _note(store, new, source, state, rows, position)
+            progress(rows)
     new.keep()
-    _note(store, new, state, rows, None if source.why_not_resumable else position)
+    _note(store, new, source, state, rows, None if source.why_not_resumable else position)
 
 
-def _note(store: Store, new: Rebuild, state: State, rows: int, position: Position | None) -> None:
+def _note(
+    store: Store,
+    new: Rebuild,
+    source: Source,
+    state: State,
+    rows: int,
+    position: Position | None,
+) -> None:
     if (state.rows, state.position) != (rows, position):
-        state.rows, state.position = rows, position
+        state.rows, state.position, state.proof = rows, position, source.proof()
         write_state(store, new.name, state)
         crash_point("rebuild: position noted")
 
@@ -267,16 +292,19 @@ def _plain(identity: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _kind(identity: dict[str, Any]) -> str:
+    """Of a source; an SQLite database is a file, too."""
+    return next((name for name in ("table", "select", "file") if name in identity), "")
+
+
 def _place(identity: dict[str, Any]) -> str:
     """Of a source, in a word."""
-    for name in ("file", "table", "select"):
-        if name in identity:
-            return f"the {name} {identity[name]}"
-    return "another kind"
+    kind = _kind(identity)
+    return f"the {kind} {identity[kind]}" if kind else "another kind"
 
 
 def _differences(was: dict[str, Any], now: dict[str, Any]) -> str:
-    if ("file" in was) != ("file" in now):  # nothing in common
+    if _kind(was) != _kind(now):  # nothing in common
         return f"{_place(now)}, was {_place(was)}"
     return ", ".join(
         f"{name} is {now.get(name)!r}, was {was.get(name)!r}"

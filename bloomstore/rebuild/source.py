@@ -54,12 +54,27 @@ class Source(ABC):
     why_not_resumable: str = ""
     # Whether batches may be read in a thread while those before are added.
     reads_ahead: bool = True
+    # Whether keys come to the filter by an outbox, after their rows.
+    is_fed: bool = False
     # Whether the fences of the filter stand for rows that this source has, see Filter.fence.
     lowers_fences: bool = False
+
+    # Keys that the filter is declared for, where this source knows better than the store.
+    declared: int | None = None
+
+    # Whether the same identity means the same keys, as for a file that has not changed.
+    is_fixed: bool = False
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What tells this source, in its present state if it must not change, from others."""
+
+    def proof(self) -> dict[str, Any]:
+        """What must be the same still, besides the identity, to go on at a position.
+
+        For sources that may change while they are read, and then cannot be told from others.
+        """
+        return {}
 
     @abstractmethod
     def count(self) -> int | None:
@@ -72,6 +87,10 @@ class Source(ABC):
     @abstractmethod
     def describe(self) -> str:
         """For people: where the keys come from."""
+
+    def coming(self) -> abc.Set[Key]:
+        """Keys on their way to the filter, which it need not have yet: those of an outbox."""
+        return frozenset()
 
     def held(self) -> AbstractContextManager[None]:
         """Around a whole rebuild: nobody else builds what this source is for."""

@@ -4,6 +4,7 @@
     source     identity of the source; another one is refused
     wanted     what was asked for (spec, capacity, target error); anything else is refused
     fences     tokens of the fences that stood when the rebuild began; only these may be lowered
+    proof      what must not have changed since the position was noted (Source.proof)
     position   after the last batch whose keys are durable, null before the first
     rows       read up to there
     had        keys of the old filter when the rebuild began
@@ -16,7 +17,7 @@ Written after each batch, once its keys are durable: what is before the position
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bloomstore import Store
@@ -32,6 +33,7 @@ class State:
     wanted: dict[str, Any]
     fences: list[str]
     began_at: float
+    proof: dict[str, Any] = field(default_factory=dict)
     position: Position | None = None
     rows: int = 0
     had: int = 0

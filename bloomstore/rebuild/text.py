@@ -63,10 +63,12 @@ class Readable(Protocol):
 class TextSource(Source):
     """The lines of a file. A position is a byte, and the number of the line that begins there."""
 
+    is_fixed = True
+
     def __init__(self, path: Path | str, key_type: str = "str", separator: bytes = b"\n") -> None:
         if key_type not in PARSERS:
             raise SourceError(f"a key is one of {', '.join(PARSERS)}, got {key_type!r}")
-        self._path = Path(path)
+        self._path = Path(path).absolute()
         self._key_type = key_type
         self._separator = separator
 
@@ -119,8 +121,10 @@ def file_identity(path: Path) -> dict[str, Any]:
         raise SourceError(f"{path}: not a file: it could not be read again from a position")
     return {
         "file": str(path.resolve()),
+        "inode": [status.st_dev, status.st_ino],
         "bytes": status.st_size,
         "modified": status.st_mtime_ns,
+        "changed": status.st_ctime_ns,  # the time of a file's content can be set, this one cannot
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc as abc
 import random
 import uuid
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,12 @@ class Verified:
     probes: int = 0
     reported: int = 0
 
+    def count(self, keys: Any, lost: Any) -> None:
+        """Keys at these places are missing."""
+        self.missing += len(lost)
+        room = NAMED - len(self.first_missing)
+        self.first_missing += [_plain(keys[int(place)]) for place in lost[:room]]
+
     @property
     def observed_error(self) -> float:
         """Share of absent keys that the filter reports."""
@@ -56,25 +63,32 @@ def verify(
     """Reads the source once. Changes nothing; writers may go on."""
     require_own_source(store, name, source)
     asked = store[name]
-    if not asked.state.is_sound:
+    if not asked.state.is_certain:
         raise NotVerifiable(f"filter {name!r} answers maybe to everything: {asked.state}")
     result = Verified(name)
     sample: Any = ""
     batches = source.batches(None)
-    for batch in ahead(batches) if source.reads_ahead else batches:
-        keys: Any = batch.keys
-        lost = np.flatnonzero(~asked.may_contain_many(keys))
-        if len(keys):
-            sample = _plain(keys[0])
-        result.missing += len(lost)
-        room = NAMED - len(result.first_missing)
-        result.first_missing += [_plain(keys[int(place)]) for place in lost[:room]]
-        result.rows += batch.rows
-        progress(result.rows)
+    perhaps: list[Any] = []  # of an outbox
+    with closing(ahead(batches) if source.reads_ahead else batches) as given:
+        for batch in given:
+            keys: Any = batch.keys
+            lost = np.flatnonzero(~asked.may_contain_many(keys))
+            if len(keys):
+                sample = _plain(keys[0])
+            if source.is_fed:
+                perhaps += [keys[int(place)] for place in lost]
+            else:
+                result.count(keys, lost)
+            result.rows += batch.rows
+            progress(result.rows)
+    if perhaps:  # what left the outbox meanwhile was added before
+        coming = source.coming()
+        perhaps = [key for key in perhaps if key not in coming]
+        result.count(perhaps, np.flatnonzero(~asked.may_contain_many(perhaps)))
     absent = [absent_key(sample) for _ in range(probes)]
     result.probes = probes
     result.reported = int(np.count_nonzero(asked.may_contain_many(absent)))
-    if not asked.state.is_sound:  # from one batch to the next
+    if not asked.state.is_certain:  # from one batch to the next
         raise NotVerifiable(f"filter {name!r} came to answer maybe meanwhile: {asked.state}")
     return result
 

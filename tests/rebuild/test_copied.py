@@ -19,7 +19,7 @@ from bloomstore.rebuild import SourceError, TextSource, copy_filter, give_up, re
 from bloomstore.rebuild.state import read_state
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.spec.families import FilterSpec
-from bloomstore.store import core
+from bloomstore.store import trust
 from bloomstore.store.copying import NotCopyable, begin_copy
 
 KEYS = [f"key {number}" for number in range(3000)]
@@ -131,7 +131,7 @@ def test_a_damaged_block_is_not_copied(
     looked_at: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(core, "READ_WHOLE_BYTES", looked_at)
+    monkeypatch.setattr(trust, "READ_WHOLE_BYTES", looked_at)
     with bloomstore.open(tmp_path / "damaged") as other:
         other.create("theirs", SPECS[0]).add_many(KEYS)
         other.checkpoint()

@@ -219,6 +219,49 @@ def test_another_source_or_spec_is_refused_until_it_is_restarted(
     assert (done.rows, done.resumed_at) == (1999, 0)
 
 
+class Unfinished(Listed):
+    """Ends right behind the switch, as if killed there."""
+
+    def finish(self, rows: int) -> None:
+        raise Stop
+
+
+def test_cut_off_behind_the_switch_a_source_that_may_have_changed_is_read_again(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    with pytest.raises(Stop):
+        rebuild(store, "seen", Unfinished(KEYS))
+    later = ["later", *KEYS[1:]]  # as many keys: the source cannot tell
+    done = rebuild(store, "seen", Listed(later))
+    assert (done.rows, done.resumed_at) == (2000, 0)
+    assert "it had ended" in done.began_again
+    assert grown.may_contain_many(later).all()
+    assert rebuild(store, "seen", Listed(later)).began_again == ""
+
+
+def test_two_rebuilds_of_one_filter_at_once_are_refused_and_of_two_are_not(
+    store: bloomstore.Store, grown: bloomstore.Filter
+) -> None:
+    other = store.create("other", Scalable(target_error=1e-3))
+    refused: list[str] = []
+
+    def at_once(rows: int) -> None:
+        if rows == 2000:
+            for attempt in (
+                lambda: rebuild(store, "seen", Listed(KEYS)),
+                lambda: give_up(store, "seen"),
+            ):
+                with pytest.raises(RebuildError, match="is being rebuilt") as error:
+                    attempt()
+                refused.append(str(error.value))
+            rebuild(store, "other", Listed(KEYS))
+
+    done = rebuild(store, "seen", Listed(KEYS), progress=at_once)
+    assert (done.rows, len(refused) > 0) == (2000, True)
+    assert grown.may_contain_many(KEYS).all()
+    assert other.may_contain_many(KEYS).all()
+
+
 def test_giving_up_discards_what_was_cut_off(
     store: bloomstore.Store, grown: bloomstore.Filter, path: Path
 ) -> None:
@@ -353,3 +396,37 @@ def test_gathered_keys_are_all_there_wherever_a_stage_gets_full(
     assert gathered.may_contain_many(keys).all()
     assert len(gathered.stats().stages) > (count > 700)
     assert list(store.check()) == []
+
+
+def test_a_source_that_was_emptied_leaves_room_for_what_was_declared(
+    store: bloomstore.Store, tmp_path: Path
+) -> None:
+    spec = Scalable(target_error=0.01, initial_capacity=10_000, layout="sliced")
+    seen = store.create("seen", spec)
+    many = [f"key {number}" for number in range(30_000)]
+    seen.add_many(many)
+    rebuild(store, "seen", Listed(many))
+    assert seen.spec == replace(spec, initial_capacity=33_000)
+    for _ in range(2):  # what the first one has chosen is not what was declared
+        rebuild(store, "seen", make_source(make_file(tmp_path, "txt", [])), other_keys=True)
+        assert seen.spec == spec
+    seen.add_many(many[:10_000])
+    stats = seen.stats()
+    assert len(stats.stages) <= 2
+    assert stats.bits_per_key is not None
+    assert stats.bits_per_key < 45  # the second stage has hardly begun
+
+
+def test_a_source_that_got_smaller_makes_a_smaller_filter(store: bloomstore.Store) -> None:
+    seen = store.create("seen", Scalable(target_error=0.01, initial_capacity=100))
+    rebuild(store, "seen", Listed(KEYS))
+    assert seen.stats().stages[0].capacity == 2200
+    rebuild(store, "seen", Listed(KEYS[:200]))
+    assert seen.stats().stages[0].capacity < 230
+
+
+def test_a_capacity_that_was_asked_for_is_what_is_declared(store: bloomstore.Store) -> None:
+    seen = store.create("seen", Scalable(target_error=0.01, initial_capacity=100))
+    rebuild(store, "seen", Listed(KEYS), capacity=5000)
+    rebuild(store, "seen", Listed(KEYS[:1]))
+    assert seen.stats().stages[0].capacity == 5000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -57,6 +58,27 @@ def test_the_identity_changes_with_the_file(tmp_path: Path, kind: str) -> None:
     assert source.identity() == before
     make_file(tmp_path, kind, KEYS[1:])
     assert source.identity() != before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_file_of_equal_size_and_time_is_another_one(
+    tmp_path: Path, kind: str, in_place: bool
+) -> None:
+    path = make_file(tmp_path, kind, KEYS)
+    before, status = make_source(path).identity(), path.stat()
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    other = make_file(other_folder, kind, KEYS)
+    if in_place:
+        path.write_bytes(other.read_bytes())
+    else:
+        other.replace(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = make_source(path).identity()
+    assert after["bytes"] == before["bytes"]
+    assert after["modified"] == before["modified"]
+    assert after != before
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])

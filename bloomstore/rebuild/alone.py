@@ -1,0 +1,44 @@
+"""One rebuild at a time: a second one of the same filter would take the first one's chain away.
+
+The lock is one byte of a file in the store's folder, of which each filter has its own: rebuilds of
+different filters go on side by side. It belongs to the open file (an OFD lock), so it also keeps
+threads apart, and that of a killed process is gone with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bloomstore import Store
+from bloomstore.errors import BloomStoreError
+from bloomstore.segment.mapping import open_file
+
+FILE_NAME = "rebuild.lock"
+
+
+class RebuildError(BloomStoreError):
+    """A rebuild cannot go on as it was asked for; the filter is as it was."""
+
+
+@contextmanager
+def only_rebuild(store: Store, name: str) -> Iterator[None]:
+    """Inside, nobody else rebuilds this filter. Raises RebuildError if somebody does."""
+    number = store[name].number
+    # struct flock: type, whence, start, length, process
+    lock = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+    descriptor = open_file(store.path / FILE_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, lock)
+        except BlockingIOError:
+            raise RebuildError(
+                f"filter {name!r} of {store.path} is being rebuilt, by this or another process:"
+                " wait until that has ended"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
