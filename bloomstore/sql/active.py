@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Column
-
 from bloomstore import BloomStoreError, Filter, Scalable, Store
-from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
+from bloomstore.errors import (
+    FilterExists,
+    FilterFull,
+    FilterNotFound,
+    KeyTypeError,
+    KeyValueError,
+    StoreReadOnly,
+)
 from bloomstore.keys import Key
 from bloomstore.sql import form
 from bloomstore.sql.answer import Answer
@@ -31,6 +36,7 @@ from bloomstore.sql.guard import Declared
 from bloomstore.sql.live import Live
 from bloomstore.sql.metrics import Metrics
 from bloomstore.sql.note import PREFIX, Note
+from bloomstore.sql.sending import Sending
 
 if TYPE_CHECKING:
     from bloomstore.sql.pending import Pending
@@ -55,13 +61,14 @@ class ActiveGuard:
         self.metrics = Metrics()
         self.doubt = NOT_SEEN
         self.canon: Canon | None = None
-        self.canons: tuple[Canon, ...] = ()  # of each column
         self.own: type | None = None  # values of this type are sent and kept as they are
+        self.room: Container[Any] = ()  # those of them that the column can hold
+        self._stores_own = False  # all of them, none is replaced
         self._live: Live | None = None
         # By engine a build of which its database knows nothing.
         self._distrusted: dict[int, str | None] = {}
-        self._lives: dict[int, Live] = {}  # the last of each engine
-        self._processors: tuple[Callable[[Any], Any] | None, ...] = ()
+        self.lives: dict[int, Live] = {}  # the last of each engine
+        self._sending: Sending | None = None
         self.feed = Feed(self) if declared.guard.feed == "outbox" else None
         # Whether a key takes a commit, as far as is declared.
         self.is_durable = (declared.guard.durability or store.options.durability) == "commit"
@@ -126,74 +133,31 @@ class ActiveGuard:
     def is_absent(self, value: object, pending: Pending | None = None) -> bool:
         """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
         asked = self.filter  # before the doubt, see believed
-        if type(value) is self.own and not self.doubt and not pending:
+        if type(value) is self.own and not self.doubt and not pending and value in self.room:
             return self._ask_key(asked, value) is Answer.ABSENT  # type: ignore[arg-type]
         return self.ask(value, pending) is Answer.ABSENT
 
     def key_of(self, value: object) -> Key:
         """The canonical key of a value as the application has it. Raises Unclear."""
-        if type(value) is self.own:
+        if type(value) is self.own and value in self.room:
             return value  # type: ignore[return-value]
-        if self.canon is None:
+        if self._sending is None:
             raise Unclear(self.doubt)
-        try:
-            return self.canon.of(self.sent(value))
-        except (ValueError, ArithmeticError) as error:  # digits or dates beyond what Python has
-            raise Unclear(f"the value has no key: {error}") from None
+        return self._sending.key_of(value)
 
     def stores(self, value: object, type_: Any) -> bool:
         """Whether a value, sent as its own type says, is the key of its row as it is."""
         return (
             type(value) is self.own
             and (type_ is None or type_ is self.declared.columns[0].type)
-            and not self.canons[0].replaced
+            and self._stores_own
         )
 
     def key_to_store(self, values: list[object], types: list[Any]) -> Key | None:
-        """The key of the row that these values make; None if it has none. Raises Unclear.
-
-        Each value is sent as its own type says, or as the declared one where that is None.
-        """
-        if self.canon is None:
+        """The key of the row that these values make; None if it has none. Raises Unclear."""
+        if self._sending is None:
             raise Unclear(self.doubt)
-        parts: list[Key] = []
-        for place, column in enumerate(self.declared.columns):
-            sent = self._processed(values[place], types[place], place)
-            if sent is None:
-                if column.primary_key or not column.nullable or self._has_default(column):
-                    raise Unclear(f"NULL for {column.name}, which the database may fill in")
-                return None
-            part = self.canons[place].of(sent)
-            if part in self.canons[place].replaced:
-                raise Unclear(f"the database stores {part!r} as something else")
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else tuple(parts)
-
-    def _processed(self, value: object, type_: Any, place: int) -> object:
-        processor = self._processors[place]
-        if type_ is not None and type_ is not self.declared.columns[place].type:
-            assert self._live is not None
-            dialect = self._live.dialect
-            processor = form.processor_of(type_, dialect)
-        try:
-            return value if processor is None else processor(value)
-        except Exception as error:  # noqa: BLE001  processors are user code and raise anything
-            raise Unclear(f"the value cannot be sent: {error}") from None
-
-    def _has_default(self, column: Column[Any]) -> bool:
-        found = None if self._live is None else self._live.table.columns.get(column.name.lower())
-        return found is None or found.has_default
-
-    def sent(self, value: object) -> object:
-        """What the driver is sent for this value. Raises Unclear."""
-        if len(self._processors) == 1:
-            return _sent(value, self._processors[0])
-        if not isinstance(value, tuple) or len(value) != len(self._processors):
-            raise Unclear(
-                f"a key of {len(self._processors)} columns is a tuple of as many, got a"
-                f" {type(value).__name__}"
-            )
-        return tuple(map(_sent, value, self._processors))
+        return self._sending.key_to_store(values, types)
 
     def __repr__(self) -> str:
         return f"<guard {self.name}: {self.doubt or 'valid'}>"
@@ -212,9 +176,11 @@ class ActiveGuard:
 
     def fence(self, reason: str) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
-        log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
         with self.store.batches.apart():
+            standing = self.with_filter(lambda found: found.fences).values()
             self.with_filter(lambda found: found.fence(reason, renew=True))
+        if reason not in standing:  # one line for each, however often it is raised
+            log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
 
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""
@@ -227,6 +193,9 @@ class ActiveGuard:
                 self.filter.add(key)
             else:
                 self.filter.add_many(list(keys))
+        except (KeyTypeError, KeyValueError, FilterFull) as error:
+            # The database has taken the row: no transaction is lost for want of a key.
+            self.fence(f"a key cannot be added: {error}")
         except FilterNotFound:
             self.reopen()
             if self._has_its_form():
@@ -271,7 +240,7 @@ class ActiveGuard:
         now = self.note().token
         is_another = live.token is not None and live.token not in (token_before, now)
         self._distrusted[id(live.dialect)] = now if is_another else None
-        if self._lives.get(id(live.dialect)) == live:
+        if self.lives.get(id(live.dialect)) == live:
             self._still_doubts()  # one more connection to what is known: other threads go on
         else:
             self._judge(live)
@@ -279,14 +248,11 @@ class ActiveGuard:
     def _judge(self, live: Live) -> None:
         # First the doubt: no other thread may use a new canon with what was known before.
         self.own = None
-        self.canon = None
+        self.canon = self._sending = None
         self.doubt = NOT_SEEN
         self._live = live
-        self._lives[id(live.dialect)] = live
-        types = [column.type for column in self.declared.columns]
-        self._processors = tuple(form.processor_of(type_, live.dialect) for type_ in types)
-        are_sent = [t.dialect_impl(live.dialect).bind_processor(live.dialect) for t in types]
-        lives = list(self._lives.values())
+        self.lives[id(live.dialect)] = live
+        lives = list(self.lives.values())
         doubts = (form.doubt_of(self.declared, each) for each in lives)
         doubt = next(filter(None, doubts), "")
         if not doubt and any(each.identity != live.identity for each in lives):
@@ -294,9 +260,11 @@ class ActiveGuard:
         if not doubt and any(each.table.schema != live.table.schema for each in lives):
             doubt = "the plugin listens to engines that find the table in several schemas"
         if not doubt:
-            self.canons = form.canons_of(self.declared, live)
-            self.canon = form.joined(self.canons)
-            if are_sent == [None]:  # as they are; values of its own type need no check either
+            sending = Sending(self.declared, live)
+            self._sending, self.canon = sending, sending.canon
+            if sending.is_plain:  # values of its own type need no check either
+                self.room = self.canon.room
+                self._stores_own = not self.canon.replaced
                 self.own = self.canon.own
         self.doubt = doubt or self._doubt_of_note()
         if doubt and self.note().form:
@@ -305,7 +273,7 @@ class ActiveGuard:
     def _tell(self, doubt: str) -> None:
         """Fences a sound filter for the others; if that fails, whoever asks next tries again."""
         try:
-            if self.filter.state.is_sound:
+            if self.filter.state.is_certain:
                 self.fence(doubt)
         except StoreReadOnly:
             pass
@@ -316,9 +284,9 @@ class ActiveGuard:
         """Nobody listens any more: what is written now is not seen."""
         self.doubt = NOT_SEEN
         self.own = None
-        self.canon = None
+        self.canon = self._sending = None
         self._live = None
-        self._lives.clear()
+        self.lives.clear()
         self._distrusted.clear()
 
     def form(self) -> dict[str, Any]:
@@ -345,7 +313,7 @@ class ActiveGuard:
         if self.doubt and self._still_doubts():
             return self.doubt
         state = self.with_filter(lambda found: found.state)
-        return "" if state.is_sound else str(state)
+        return "" if state.is_certain else str(state)
 
     def write_note(self, note: Note) -> None:
         """Keeps it in the catalog."""
@@ -382,6 +350,11 @@ class ActiveGuard:
         if doubt:
             self._tell(doubt)
         return doubt
+
+    @property
+    def live_names(self) -> frozenset[str]:
+        """The names of the table's columns, when it was last seen."""
+        return frozenset(() if self._live is None else self._live.table.columns)
 
     @property
     def epoch(self) -> int:
@@ -435,13 +408,3 @@ class ActiveGuard:
                 self._judge(self._live)
         except BloomStoreError as error:
             self.doubt = str(error)
-
-
-def _sent(value: object, processor: Callable[[Any], Any] | None) -> object:
-    try:
-        value = value if processor is None else processor(value)
-    except Exception as error:  # noqa: BLE001  processors are user code and raise anything
-        raise Unclear(f"the value cannot be sent: {error}") from None
-    if value is None:
-        raise Unclear("NULL is never a key")
-    return value

@@ -178,13 +178,13 @@ class InvalidateGuard(GuardOperation):
 @Operations.implementation_for(CreateGuardOutbox)
 def _create(operations: Operations, operation: CreateGuardOutbox) -> None:
     for statement in operation.outbox(operations).create():
-        operations.execute(sa.text(statement))
+        _execute(operations, statement)
 
 
 @Operations.implementation_for(DropGuardOutbox)
 def _drop(operations: Operations, operation: DropGuardOutbox) -> None:
     for statement in operation.outbox(operations).drop():
-        operations.execute(sa.text(statement))
+        _execute(operations, statement)
 
 
 @Operations.implementation_for(InvalidateGuard)
@@ -193,7 +193,19 @@ def _invalidate(operations: Operations, operation: InvalidateGuard) -> None:
         with bloomstore.open(operation.store, create=False) as store:
             if operation.name in store:
                 store[operation.name].fence("a migration invalidates it", renew=True)
-    operations.execute(sa.text(operation.outbox(operations).invalidate()))
+    _execute(operations, operation.outbox(operations).invalidate())
+
+
+def _execute(operations: Operations, statement: str) -> None:
+    """Runs or writes a statement as it is, whatever colons and percent signs its names have.
+
+    Alembic would write text as it is sent to a driver, with every percent sign doubled.
+    """
+    context = operations.get_context()
+    if context.as_sql:
+        context.impl.static_output(statement + context.impl.command_terminator)
+    else:
+        operations.execute(sa.text(statement.replace(":", r"\:")))
 
 
 # Autogenerate --------------------------------------------------------------------------

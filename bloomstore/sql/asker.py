@@ -5,10 +5,12 @@ means: send it as it is. A guard steps aside
   1. where the session would say something itself: it has failed, or must be begun first;
   2. where somebody else's open transaction may be this one, too (one connection for all);
   3. in a transaction that began before anybody listened, that has several databases, or whose
-     connection has changed settings or another plugin;
+     connection has changed settings or another plugin; or whose database nobody has compared
+     lately, nor can now;
   4. at the levels SERIALIZABLE and READ UNCOMMITTED, and with a translated schema;
   5. with parameters that replace more than the values of binds, and lists that are used up;
-  6. when the plugin is bypassed.
+  6. where somebody else may change the question on its way, or the connection (others.py);
+  7. when the plugin is bypassed.
 Under REPEATABLE READ and on SQLite the policy `auto` answers only after the transaction has sent a
 statement, because a skipped SELECT opens no snapshot.
 """
@@ -25,25 +27,27 @@ from sqlalchemy.engine.result import null_result
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import ORMExecuteState, Session
 
-from bloomstore.sql import shadow
+from bloomstore.sql import others, shadow
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.capture import Capture
+from bloomstore.sql.compared import Comparisons, Ticker
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import allows_skipping, has_snapshots
 from bloomstore.sql.load import Load
 from bloomstore.sql.many import may_be_present
 from bloomstore.sql.option import Guarded, is_guarded
-from bloomstore.sql.pending import CHANGED, UNUSABLE, Pending
+from bloomstore.sql.pending import UNUSABLE, Pending
 from bloomstore.sql.plans import Plans
 from bloomstore.sql.reads import ReadPlan, are_alike, with_values
+from bloomstore.sql.settings import CHANGED
 from bloomstore.sql.standing import (
+    HAS_BINDS,
     STANDING,
     Known,
     QuickGet,
     Standing,
     bind_of,
-    binds_of,
     shares_connections,
 )
 
@@ -61,12 +65,18 @@ class Asker:
         guards: Guards,
         capture: Capture,
         listens_to: Callable[[Any], bool],
+        comparisons: Comparisons,
     ) -> None:
         self.policy = policy
         self._guards_of = guards.of
         self._listens_to = listens_to
         # While it is None, writes go unseen and nothing is answered; another one each time.
         self.listening: object | None = None
+        self._settings = capture.settings
+        # Another one whenever somebody listens or ceases to, and when comparisons are old.
+        self.trust: object = object()
+        self._comparisons = comparisons
+        self._ticker = Ticker(self, comparisons.seconds)
         self._pending_of_connection = capture.pending
         # By weak reference to what the pool has lent.
         self._written = capture.written
@@ -74,6 +84,11 @@ class Asker:
         self._entities: dict[Any, tuple[ActiveGuard, Any] | None] = {}
         # By mapped class, those of them whose filter says at once what need not be asked.
         self.gets: dict[Any, QuickGet] = {}
+
+    def listens(self, *, is_on: bool) -> None:
+        """Somebody listens from now on, or nobody does."""
+        self.listening = (self.listening or object()) if is_on else None
+        self.trust = object()
 
     def forget_plans(self) -> None:
         """A new guard changes what old plans say."""
@@ -113,6 +128,8 @@ class Asker:
             return null_result()
         if not state.is_select or state.is_column_load:
             return None
+        if others.are_foreign(state._remaining_events()):
+            return None  # they may still change the question
         if self.policy == "explicit" and not is_guarded(statement):
             return None
         if state.bind_arguments.keys() - {"mapper", "clause"}:
@@ -176,6 +193,8 @@ class Asker:
         mapper = statement._propagate_attrs.get("plugin_subject")
         if not self._may_answer(session, mapper, statement):
             return UNUSABLE
+        if self._is_of_another(session, plan.guard, mapper, statement):
+            return UNUSABLE
         options = {**getattr(session, "execution_options", {}), **options}
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
@@ -203,7 +222,12 @@ class Asker:
                 for guard in self._guards_of(column.table)
             )
         ]
-        if not wanted or not session.get_bind(mapper).dialect.insert_executemany_returning:
+        if not wanted:
+            return None
+        dialect = session.get_bind(mapper).dialect
+        if dialect.server_version_info is None:  # it has not asked its server yet what that can do
+            session.connection({"mapper": mapper})
+        if not dialect.insert_executemany_returning:
             return None
         return statement.returning(*wanted)
 
@@ -223,7 +247,11 @@ class Asker:
         """Whether session.get can only return None."""
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return False  # another spelling of one value
+        if others.are_foreign(session.dispatch.do_orm_execute):
+            return False
         if BYPASS in session.info or not self._may_answer(session, mapper):
+            return False
+        if self._is_of_another(session, guard, mapper):
             return False
         if guard.feed is not None and not self._is_caught_up(session, guard, mapper):
             return False
@@ -233,6 +261,7 @@ class Asker:
             standing
             and quick is not None
             and self.policy == "explicit"
+            and CHANGED not in standing.info  # then it is compared each time
             and not session.in_nested_transaction()  # it may fail by itself
             and not shares_connections(standing.connection.engine)
         ):
@@ -248,6 +277,8 @@ class Asker:
 
         Attributes instead of methods of the session: a third of a microsecond instead of a whole.
         """
+        if standing.trust is not self.trust:
+            return self._may_skip_anew(session, standing, known, ident)
         if self._written and standing.reference in self._written:
             pending = self._pending_of_connection(standing.connection)
             guard = known.guard
@@ -260,18 +291,45 @@ class Asker:
             and not session._deleted
             and not identities._modified
             and not (loaded and (known.identity_class, (ident,), None) in loaded)
+            and (
+                known.least <= ident <= known.most  # type: ignore[operator]
+                if known.is_number
+                else ident in known.guard.room
+            )
             and standing.lent.dbapi_connection is not None
-            and standing.listening is self.listening
             and standing.transaction.is_active
             and standing.connection._execution_options is standing.options
             and not known.mapper._dispose_called
             and CHANGED not in standing.info
             and (
                 session.bind is known.bind
-                if known.is_bound and not binds_of(session)
+                if known.is_bound and not (session.binds if HAS_BINDS else session._Session__binds)
                 else bind_of(session, known.mapper) is known.bind
             )
         )
+
+    def _may_skip_anew(self, session: Any, standing: Standing, known: Known, ident: object) -> bool:
+        """The same when the database must be compared first."""
+        standing.guards.clear()
+        if not self.may_skip_get(session, known.mapper.class_, known.guard, known.mapper, ident):
+            return False
+        known.guard.metrics.absent -= 1  # the caller counts it
+        return True
+
+    def _is_of_another(
+        self, session: Session, guard: ActiveGuard, mapper: Any, statement: Any = None
+    ) -> bool:
+        """Whether the session may ask another database than the one that the guard has seen."""
+        standing: Standing | None = session.info.get(STANDING)
+        if standing is not None and standing.trust is self.trust:
+            return False
+        trust = self.trust  # before it is compared
+        bind = bind_of(session, mapper, statement) if standing is None else standing.connection
+        if why := self._comparisons.why_not(bind):
+            guard.unknown(why)
+        elif standing is not None and self._ticker.want():
+            standing.trust = trust
+        return bool(why)
 
     def pending_of(
         self, session: Session, mapper: Any = None, statement: Any = None
@@ -316,28 +374,32 @@ class Asker:
         # SQLAlchemy 2.0 has no options of a session.
         if "schema_translate_map" in getattr(session, "execution_options", ()):
             return False
+        standing: Standing | None = session.info.get(STANDING)
         if not session.is_active or self._is_shared(session, bind):
             return False
-        standing: Standing | None = session.info.get(STANDING)
+        if others.may_rewrite(bind if standing is None else standing.connection):
+            return False
         if standing is None:
             begun = session.get_transaction()
             if begun._connections if begun else not session.autobegin:
                 return False  # it had begun before anybody listened; or must be begun first
-            if isinstance(bind, Connection) and CHANGED in bind.info:
-                return False
-            return self._is_usable(bind) and (self.policy != "auto" or not has_snapshots(bind))
+            return (
+                self._is_usable(bind)
+                and (self.policy != "auto" or not has_snapshots(bind))
+                and self._settings.are_known(session, bind)
+            )
         options = standing.connection.get_execution_options()
         if standing.options is not options and standing.may_skip is not False:
             standing.options, standing.may_skip = options, self._is_usable(standing.connection)
-        if not standing.may_skip or CHANGED in standing.info or not standing.holds():
-            return False
-        if standing.asker is not self:
+        if not standing.may_skip or not standing.holds() or standing.asker is not self:
             return False
         if bind is not standing.connection and bind.engine is not standing.connection.engine:
             return False
-        return (
-            self.policy != "auto" or SENT in standing.info or not has_snapshots(standing.connection)
-        )
+        if self.policy == "auto" and not (
+            SENT in standing.info or not has_snapshots(standing.connection)
+        ):
+            return False
+        return self._settings.are_known(session, standing.connection)
 
     def _is_shared(self, session: Session, bind: Any) -> bool:
         """Whether an open transaction of somebody else, who has written, may be this one, too."""

@@ -19,12 +19,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Any
 
-from sqlalchemy import Select, func, select, type_coerce
+from sqlalchemy import Select, func, select
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.types import NullType
 
 from bloomstore.errors import BloomStoreError, FilterExists, FilterNotFound
 from bloomstore.rebuild.plan import HEADROOM
@@ -34,9 +34,10 @@ from bloomstore.sql.canon import Unclear, stored_keys
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.flight import Flight
+from bloomstore.sql.form import why_another as why_another_form
 from bloomstore.sql.incarnation import leave_token
-from bloomstore.sql.parts import parts_of
-from bloomstore.sql.pending import CHANGED
+from bloomstore.sql.parts import as_stored, parts_of
+from bloomstore.sql.snapshot import NotWhole, outside, require_source, snapshot
 
 CHUNK = 65_536  # rows: keys of one durable add
 
@@ -66,6 +67,20 @@ def build_guard(
     """Makes one guard valid; for the only builder. Raises BuildError, changes nothing for worse."""
     if guard.canon is None:
         raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
+    try:
+        return _build(guard, engine, flight, patience, progress)
+    except NotWhole as why:
+        raise BuildError(f"guard {guard.name} cannot be built: {why}") from None
+
+
+def _build(
+    guard: ActiveGuard,
+    engine: Engine,
+    flight: Flight,
+    patience: float,
+    progress: Callable[[int], None],
+) -> Built:
+    require_source(engine)
     form, epoch = guard.form(), guard.epoch
     _make_filter(guard, engine)
     note = guard.note()
@@ -80,17 +95,14 @@ def build_guard(
     database = BY_DIALECT[engine.dialect.name]
     try:
         flight.wait(patience)
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with outside(engine) as connection:
             database.wait_for_writers(connection, patience)
     except StillOpen as error:
         raise BuildError(
             f"guard {guard.name}: what was open has not ended after {patience:g} s: {error}"
         ) from None
-    level = "SERIALIZABLE" if engine.dialect.name == "sqlite" else "REPEATABLE READ"
-    with engine.connect().execution_options(isolation_level=level) as connection:
-        if CHANGED in connection.info:
-            raise BuildError(f"guard {guard.name}: the settings of its connection were changed")
-        database.begin_snapshot(connection)
+    why_another = partial(why_another_form, guard.declared, engine.dialect, expected=form)
+    with snapshot(engine, why_another) as connection:
         base = {} if guard.feed is None else feed.begin(connection)
         rows, keys = _scan(guard, connection, progress)
     if guard.feed is not None:
@@ -122,12 +134,12 @@ def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
         or bool(note.feed) is (guard.feed is None)  # its keys came in another way
     )
     is_useless = is_another or guard.filter.state.name not in ("sound", "fenced")
-    if is_useless:
-        guard.write_note(fresh)
-    elif note.form:
+    if note.form and not is_useless:
         return
     spec = guard.declared.guard.spec
     keys = ceil(HEADROOM * _count(guard, engine))
+    if is_useless:
+        guard.write_note(fresh)
     if is_useless or keys > spec.initial_capacity:
         with contextlib.suppress(FilterNotFound):
             guard.store.drop(guard.name)
@@ -137,7 +149,7 @@ def _make_filter(guard: ActiveGuard, engine: Engine) -> None:
 
 
 def _count(guard: ActiveGuard, engine: Engine) -> int:
-    with engine.connect() as connection:
+    with snapshot(engine) as connection:
         return int(connection.execute(_counting(guard)).scalar_one())
 
 
@@ -151,7 +163,7 @@ def _scan(
 ) -> tuple[int, int]:
     """Adds the key of every row of the snapshot; proves that none was left out."""
     columns = guard.declared.columns
-    raw = [type_coerce(column, NullType()) for column in columns]
+    raw = [as_stored(column, connection.dialect) for column in columns]
     present = [column.is_not(None) for column in columns]
     counted = connection.execute(_counting(guard)).scalar_one()
     rows = keys = 0

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bloomstore.errors import StoreFailed
+from bloomstore.segment.mapping import open_file
 from bloomstore.sql.databases.facts import pause
 
 log = logging.getLogger("bloomstore.sql")
@@ -25,7 +27,10 @@ FILE_NAME = "build.lock"
 @contextmanager
 def only_builder(folder: Path) -> Iterator[None]:
     """Inside, nobody else builds guards of this store; waits as long as somebody does."""
-    descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = open_file(folder / FILE_NAME, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise StoreFailed(f"{folder / FILE_NAME}: {error.strerror}") from error
     try:
         is_told = False
         while True:

@@ -4,11 +4,13 @@ In: one value as the driver is sent it (after SQLAlchemy's bind processing) or a
 it back raw. Out: a key of the store; or Unclear, which says why no key is known.
 
 Invariants
-  1. Whenever the database finds a stored value s equal to a sent value v, the keys of s and v are
+  1. A value has a key only if it is of exactly one of the types that every known driver sends as it
+     is (a subclass may be written in any way), and if the column surely stores it as it was sent.
+  2. Whenever the database finds a stored value s equal to a sent value v, the keys of s and v are
      equal, and so are those of the value that was sent to store s. A coarser form only costs
      false positives.
-  2. Where no such form is known the answer is Unclear, never a guess.
-  3. The meaning of an `id` never changes: another meaning gets another number behind the slash.
+  3. Where no such form is known the answer is Unclear, never a guess.
+  4. The meaning of an `id` never changes: another meaning gets another number behind the slash.
      The ids are in the catalog, beside the keys that were made with them.
 
 Which form a column has is decided by its database (databases/), from the live type and collation.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
@@ -27,7 +29,7 @@ from uuid import UUID
 
 import numpy as np
 
-from bloomstore.kernels import are_all
+from bloomstore.kernels import are_all, are_integers
 from bloomstore.keys import Key
 
 Form: TypeAlias = Callable[[object], Key]
@@ -42,8 +44,10 @@ class Canon:
     """The canonical form of one column: equal to another that has the same id.
 
     `own` is a type whose values are their own key, so that fast paths need no call; subclasses of
-    it do not count; `stored` the same of values that are read back. `replaced` are keys that the
-    database stores as something else.
+    it do not count; `stored` the same of values that are read back. `room` has those of them that
+    the column can hold: others are sent, so that the database says what it thinks of them.
+    `replaced` are keys that the database stores as something else. `of_stored` is the form of
+    values that are read back, where more of them are stored than can be asked for.
     """
 
     id: str
@@ -51,6 +55,12 @@ class Canon:
     own: type | None = None
     replaced: tuple[Key, ...] = ()
     stored: type | None = None
+    room: Container[Any] = field(default=(), compare=False)
+    of_stored: Form | None = field(default=None, compare=False)
+
+    def key_of_stored(self, value: object) -> Key:
+        """The key of a value as it is stored. Raises Unclear."""
+        return (self.of_stored or self.of)(value)
 
 
 def stored_keys(canon: Canon, values: list[Any]) -> list[Key]:
@@ -61,7 +71,7 @@ def stored_keys(canon: Canon, values: list[Any]) -> list[Key]:
     keys = []
     for value in values:
         try:
-            keys.append(canon.of(value))
+            keys.append(canon.key_of_stored(value))
         except Unclear as why:
             raise Unclear(f"the stored value {value!r} has no key: {why}") from None
     return keys
@@ -69,6 +79,43 @@ def stored_keys(canon: Canon, values: list[Any]) -> list[Key]:
 
 def _refuse(value: object, column: str) -> Unclear:
     return Unclear(f"a {type(value).__name__} for {column}")
+
+
+# What a column can hold ------------------------------------------------------------
+
+
+class Texts:
+    """Every text that can be sent: no lone surrogates, and no NUL where a database has none."""
+
+    def __init__(self, *, has_nul: bool = True, is_ascii: bool = False) -> None:
+        self._has_nul = has_nul
+        self._is_ascii = is_ascii  # no other text is surely kept as it is
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, str)
+            and (value.isascii() or (not self._is_ascii and _is_encodable(value)))
+            and (self._has_nul or "\0" not in value)
+        )
+
+
+def hold_all(room: Container[Any], values: list[Any], own: type) -> bool:
+    """Whether all these values are exactly of a type, and in its room."""
+    if isinstance(room, range):
+        return are_integers(values, room.start, room.stop - 1)
+    if not are_all(values, own):
+        return False
+    if isinstance(room, Texts):
+        return "".join(values) in room
+    return all(value in room for value in values)
+
+
+def _is_encodable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # Numbers ---------------------------------------------------------------------------
@@ -82,38 +129,41 @@ _EXACT = Context(prec=2000, Emax=999_999, Emin=-999_999)
 EXACT_DIGITS = 15  # decimal digits that every double keeps, whoever converts it
 MAX_POWER = 60  # MariaDB clips literals beyond 65 digits
 EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
+NO_ROOM = "a number that the column cannot hold"
 
 
-def integer(value: object) -> Key:
-    """An integer column of a server: integers, and strings of digits where the server casts."""
-    if isinstance(value, int):
+def integers(bits: int, *, is_signed: bool = True) -> range:
+    """What an integer of so many bits can be."""
+    return range(-(1 << bits - 1), 1 << bits - 1) if is_signed else range(1 << bits)
+
+
+def integer(room: range) -> Form:
+    """An integer column of a server. Strings are refused: each driver has its own way with them."""
+
+    def of(value: object) -> Key:
+        if type(value) is not int and type(value) is not bool:
+            raise _refuse(value, "an integer column")
+        if value not in room:
+            raise Unclear(NO_ROOM)
         return int(value)
-    if isinstance(value, str) and (match := _INTEGER.fullmatch(value)):
-        return int(match[1])
-    raise _refuse(value, "an integer column")
 
-
-def integer_only(value: object) -> Key:
-    """An integer column of a server that compares strings with numbers in its own way."""
-    if isinstance(value, int):
-        return int(value)
-    raise _refuse(value, "an integer column")
+    return of
 
 
 def boolean(value: object) -> Key:
     """A boolean column."""
-    if isinstance(value, int) and value in (0, 1):
+    if type(value) is bool or (type(value) is int and value in (0, 1)):
         return int(value)
     raise _refuse(value, "a boolean column")
 
 
 def double(value: object) -> Key:
     """A column of doubles: the nearest double of either side."""
-    if isinstance(value, Decimal) and value.is_finite() and abs(value.adjusted()) > MAX_POWER:
+    if type(value) is Decimal and value.is_finite() and abs(value.adjusted()) > MAX_POWER:
         raise Unclear("more digits than every server reads")
-    if isinstance(value, (int, float, Decimal)):
+    if type(value) in (int, bool, float, Decimal):
         try:
-            nearest = float(value)
+            nearest = float(value)  # type: ignore[arg-type]
         except OverflowError:
             raise Unclear("a number beyond the range of doubles") from None
         return "NaN" if math.isnan(nearest) else nearest
@@ -122,31 +172,32 @@ def double(value: object) -> Key:
 
 def single(value: object) -> Key:
     """A column of 32-bit floats: the nearest one of either side."""
-    if isinstance(value, int) and abs(value) <= 1 << 24:
-        return int(value)
-    if isinstance(value, float):
+    if type(value) in (int, bool) and abs(value) <= 1 << 24:  # type: ignore[arg-type]
+        return int(value)  # type: ignore[call-overload,no-any-return]
+    if type(value) is float:
         with np.errstate(over="ignore"):
             nearest = float(np.float32(value))
         return "NaN" if math.isnan(nearest) else nearest
     raise _refuse(value, "a column of 32-bit floats")
 
 
-def decimal(scale: int | None) -> Form:
+def decimal(scale: int | None, precision: int | None = None) -> Form:
     """A NUMERIC column with this scale: rounded as the server stores it, then the nearest double.
 
     Servers compare numeric with float as doubles, so an exact number would be too fine.
     """
+    limit = None if precision is None else Decimal(1).scaleb(precision - (scale or 0))
 
     def of(value: object) -> Key:
-        if isinstance(value, float):
+        if type(value) is float:
             if math.isnan(value) or math.isinf(value):
                 return "NaN" if math.isnan(value) else value
             exact = Decimal(repr(value))
             places = -int(exact.as_tuple().exponent)
             if len(exact.as_tuple().digits) > EXACT_DIGITS or places > (scale or EXACT_DIGITS):
                 raise Unclear("a float that the database rounds in its own way")
-        elif isinstance(value, (int, Decimal)):
-            exact = Decimal(value)
+        elif type(value) in (int, bool, Decimal):
+            exact = Decimal(value)  # type: ignore[arg-type]
         else:
             raise _refuse(value, "a numeric column")
         if exact.is_nan():
@@ -156,6 +207,8 @@ def decimal(scale: int | None) -> Form:
                 exact = exact.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
             except InvalidOperation:
                 raise Unclear("a number of more than 2000 digits") from None
+            if limit is not None and abs(exact) >= limit:
+                raise Unclear(NO_ROOM)
         return float(exact)
 
     return of
@@ -166,31 +219,64 @@ def decimal(scale: int | None) -> Form:
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
-def text(value: object) -> Key:
-    """Equality of code points."""
-    if isinstance(value, str):
-        return str.__str__(value)  # of an Enum that is a str, too: not its name
-    raise _refuse(value, "a text column")
+TOO_LONG = "a text that is longer than the column"
+NOT_KEPT = "a text that cannot be sent, or that the column does not surely keep as it is"
 
 
-def text_cut(length: int) -> Form:
-    """VARCHAR(length): blanks beyond the length are cut off silently when they are stored."""
+def text(room: Container[str], length: int | None = None) -> Form:
+    """Equality of code points, in a column of at most `length` characters if it is given."""
 
     def of(value: object) -> Key:
-        if not isinstance(value, str):
+        if type(value) is not str:
             raise _refuse(value, "a text column")
-        if len(value) > length and not value[length:].strip(" "):
-            return value[:length]
-        return str.__str__(value)
+        if value not in room:
+            raise Unclear(NOT_KEPT)
+        if length is not None and len(value) > length:
+            raise Unclear(TOO_LONG)
+        return value
 
     return of
 
 
-def text_without_trailing_blanks(value: object) -> Key:
-    """CHAR columns and PAD SPACE collations."""
-    if isinstance(value, str):
-        return value.rstrip(" ")
-    raise _refuse(value, "a text column")
+def text_cut(room: Container[str], length: int) -> Form:
+    """PostgreSQL's VARCHAR(length): blanks beyond it are cut off silently, and nothing else."""
+    fitting = text(room, length)
+
+    def of(value: object) -> Key:
+        if type(value) is str and len(value) > length and not value[length:].strip(" "):
+            value = value[:length]
+        return fitting(value)
+
+    return of
+
+
+def text_without_trailing_blanks(room: Container[str], length: int | None = None) -> Form:
+    """CHAR columns and PAD SPACE collations, of at most `length` characters."""
+
+    def of(value: object) -> Key:
+        if type(value) is not str:
+            raise _refuse(value, "a text column")
+        if value not in room:
+            raise Unclear(NOT_KEPT)
+        value = value.rstrip(" ")
+        if length is not None and len(value) > length:
+            raise Unclear(TOO_LONG)
+        return value
+
+    return of
+
+
+def text_of_bytes(form: Form, octets: int) -> Form:
+    """The same in a column that has room for so many bytes of UTF-8."""
+
+    def of(value: object) -> Key:
+        key = form(value)
+        assert isinstance(key, str)
+        if len(key.encode()) > octets:
+            raise Unclear(TOO_LONG)
+        return key
+
+    return of
 
 
 def fold_ascii(value: str) -> str:
@@ -198,27 +284,32 @@ def fold_ascii(value: str) -> str:
     return value.split("\0", 1)[0].translate(_ASCII_LOWER)
 
 
+def fold_blanks(value: str) -> str:
+    """SQLite's RTRIM: trailing blanks do not count, other white space does."""
+    return value.rstrip(" ")
+
+
 def binary(value: object) -> Key:
     """Bytes of every kind; psycopg wraps them."""
-    if not isinstance(value, memoryview):
+    if type(value).__module__ == "psycopg.dbapi20":
         value = getattr(value, "obj", value)
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+    if type(value) in (bytes, bytearray) or (type(value) is memoryview and value.format == "B"):
+        return bytes(value)  # type: ignore[call-overload,no-any-return]
     raise _refuse(value, "a column of bytes")
 
 
 def binary_without_trailing_zeros(value: object) -> Key:
     """MySQL's BINARY(n) is padded with zeros."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).rstrip(b"\0")
-    raise _refuse(value, "a column of bytes")
+    found = binary(value)
+    assert isinstance(found, bytes)
+    return found.rstrip(b"\0")
 
 
 def uuid(value: object) -> Key:
-    """A UUID however it is written."""
-    if isinstance(value, UUID):
-        return value
-    if isinstance(value, str):
+    """A UUID however it is written; asyncpg reads objects of its own."""
+    if type(value) is UUID or type(value).__module__ == "asyncpg.pgproto.pgproto":
+        return UUID(bytes=value.bytes)  # type: ignore[attr-defined]
+    if type(value) is str:
         try:
             return UUID(value)
         except ValueError:
@@ -231,7 +322,7 @@ def uuid(value: object) -> Key:
 
 def day(value: object) -> Key:
     """A DATE column."""
-    if isinstance(value, date) and not isinstance(value, datetime):
+    if type(value) is date:
         return value
     raise _refuse(value, "a date column")
 
@@ -241,7 +332,7 @@ def wall_time(places: int) -> Form:
     unit = 10 ** (6 - places)
 
     def of(value: object) -> Key:
-        if not isinstance(value, datetime):
+        if type(value) is not datetime:
             raise _refuse(value, "a column of wall time")
         if value.tzinfo is not None:
             raise Unclear("an aware datetime for a column of wall time")
@@ -254,9 +345,9 @@ def wall_time(places: int) -> Form:
 
 def instant(value: object) -> Key:
     """A column of instants: UTC."""
-    if not isinstance(value, datetime):
+    if type(value) is not datetime:
         raise _refuse(value, "a column of instants")
-    if value.tzinfo is None:
+    if value.utcoffset() is None:
         raise Unclear("a naive datetime: the session's time zone decides what it means")
     return value.astimezone(UTC)
 
@@ -271,23 +362,36 @@ def sqlite(affinity: str, fold: Callable[[str], str] | None) -> Form:
     compared by the collation, bytes are never equal to text.
     """
     is_numeric = affinity in ("INTEGER", "REAL", "NUMERIC")
+    numbers, texts = integers(64), Texts()
 
     def of(value: object) -> Key:
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
-        if isinstance(value, (int, float)):
-            if isinstance(value, float) and math.isnan(value):
-                raise Unclear("SQLite stores NaN as NULL")
+        kind = type(value)
+        if kind in (bytes, bytearray, memoryview):
+            return binary(value)
+        if kind is float:
+            return of_float(value)  # type: ignore[arg-type]
+        if kind is int or kind is bool:
+            number = int(value)  # type: ignore[call-overload]
+            if number not in numbers:
+                raise Unclear(NO_ROOM)
             if affinity == "TEXT":
-                if isinstance(value, float):
-                    raise Unclear("a float for a text column: SQLite writes it in its own way")
-                return fold(str(int(value))) if fold else str(int(value))
-            return float(value) if affinity == "REAL" else value
-        if not isinstance(value, str):
-            raise _refuse(value, "an SQLite column")
-        if is_numeric and (number := _number(value)) is not None:
+                return fold(str(number)) if fold else str(number)
             return float(number) if affinity == "REAL" else number
-        return fold(value) if fold else str.__str__(value)
+        if kind is not str:
+            raise _refuse(value, "an SQLite column")
+        if value not in texts:
+            raise Unclear(NOT_KEPT)
+        assert isinstance(value, str)
+        if is_numeric and (found := _number(value)) is not None:
+            return float(found) if affinity == "REAL" else found
+        return fold(value) if fold else value
+
+    def of_float(value: float) -> Key:
+        if math.isnan(value):
+            raise Unclear("SQLite stores NaN as NULL")
+        if affinity == "TEXT":
+            raise Unclear("a float for a text column: SQLite writes it in its own way")
+        return value
 
     return of
 
@@ -315,4 +419,8 @@ def composite(parts: tuple[Canon, ...]) -> Canon:
         assert isinstance(values, tuple)
         return tuple(part.of(value) for part, value in zip(parts, values, strict=True))
 
-    return Canon("(" + ", ".join(part.id for part in parts) + ")", of)
+    def of_stored(values: object) -> Key:
+        assert isinstance(values, tuple)
+        return tuple(part.key_of_stored(value) for part, value in zip(parts, values, strict=True))
+
+    return Canon("(" + ", ".join(part.id for part in parts) + ")", of, of_stored=of_stored)

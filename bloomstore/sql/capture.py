@@ -24,13 +24,14 @@ do_execute, 2 to 4 % longer with an event of that name, 4 to 7 % with a commit l
 from __future__ import annotations
 
 import contextlib
+import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Insert, event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
@@ -38,16 +39,20 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError, StoreFailed
+from bloomstore.sql import others
 from bloomstore.sql.collect import is_another, is_replaced
 from bloomstore.sql.early import Early
 from bloomstore.sql.feed import forget_catch_up
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.levels import is_autocommit
-from bloomstore.sql.pending import ALTERED, CHANGED, Pending
-from bloomstore.sql.text import Text
+from bloomstore.sql.pending import ALTERED, Pending
+from bloomstore.sql.settings import CHANGED, is_mysql, no_transaction
+from bloomstore.sql.text import Effect, Text
 from bloomstore.sql.wrap import Wrap
 from bloomstore.sql.writes import NOTHING, READS, WritePlan, plan_writes
+
+log = logging.getLogger("bloomstore.sql")
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
 READS_KEPT = 250  # alive, where SQLAlchemy may have dropped them: a few megabytes
@@ -70,17 +75,19 @@ class Capture:
         self._plans: dict[int, tuple[weakref.ref[Any], WritePlan | None]] = {}
         # What most statements are. They never write, whatever guards there are.
         self._reads: set[Any] = set()
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[tuple[str, str], Text] = {}  # by the kind of database, too
+        self.settings = guards.settings
         # By what the pool has lent: it is gone when the connection returns.
         self._pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
         # The same by weak reference: what a WeakKeyDictionary does in Python is done faster so.
         self.written: dict[Any, Pending] = self._pendings.data  # type: ignore[attr-defined]
-        self.changed: set[int] = set()  # ids of dialects some of whose connections have changed
-        self._wraps: dict[Engine, list[Wrap]] = {}
+        self._wraps: dict[Dialect, list[Wrap]] = {}  # engines with options share a dialect
         self._early = Early(guards.store)
 
     def listen(self, engine: Engine) -> None:
         """From now on every write of this engine is seen."""
+        if engine.dialect in self._wraps:
+            return
         arounds = {
             "do_execute": self._around_execute,
             "do_executemany": self._around_execute,
@@ -91,21 +98,28 @@ class Capture:
         }
         if engine.pool._reset_on_return is ResetStyle.reset_commit:
             event.listen(engine, "reset", self._given_back)
-        self._wraps[engine] = [
+        self._wraps[engine.dialect] = [
             Wrap(engine.dialect, name, around) for name, around in arounds.items()
         ]
 
     def unlisten(self, engine: Engine) -> None:
-        """Puts every method back; what open transactions have written is added before."""
+        """Puts every method back; what open transactions have written is added before.
+
+        From the first line on nothing is collected any more, so that what other threads have
+        collected by then is all there is.
+        """
+        wraps = self._wraps.pop(engine.dialect, [])
+        for pending in list(self._pendings.values()):
+            connection = pending.connection()
+            if connection is not None and connection.dialect is engine.dialect:
+                try:
+                    self._make_durable(pending)
+                except BloomStoreError as error:  # a closed store guards nothing
+                    log.warning("keys of an open transaction were not added: %s", error)
+        for wrap in wraps:
+            wrap.undo()
         if event.contains(engine, "reset", self._given_back):
             event.remove(engine, "reset", self._given_back)
-        with contextlib.suppress(BloomStoreError):  # a closed store guards nothing
-            for pending in list(self._pendings.values()):
-                connection = pending.connection()
-                if connection is not None and connection.dialect is engine.dialect:
-                    self._make_durable(pending)
-        for wrap in self._wraps.pop(engine):
-            wrap.undo()
         if not self._wraps:
             self._early.end()
 
@@ -116,7 +130,8 @@ class Capture:
         found = self.written.get(weakref.ref(connection.connection))
         if found is None or found.transaction() is not connection.get_transaction():
             return None
-        found.resolve()
+        with found.lock:
+            found.resolve()
         return found
 
     def forget_plans(self) -> None:
@@ -174,15 +189,14 @@ class Capture:
             # Some pools lend one connection to several.
             if other is not None and other.dbapi_connection is raw:
                 pending = self.written.get(reference)
-                if pending is not None:
-                    self._settle_transaction(pending)
-
-    def _settle_transaction(self, pending: Pending) -> None:
-        connection = pending.connection()
-        if connection is None or pending.transaction() is not connection.get_transaction():
-            pending.clear()  # of a transaction that was rolled back
-        else:
-            self._settle(connection, pending)
+                if pending is None:
+                    continue
+                connection = pending.connection()
+                if connection and pending.transaction() is connection.get_transaction():
+                    self._settle(connection, pending)
+                else:
+                    with pending.lock:
+                        pending.clear()  # of a transaction that was rolled back
 
     def _send(
         self, wrap: Wrap, statement: str, sent: Any, context: Any, send: Callable[[], Any]
@@ -201,7 +215,8 @@ class Capture:
                 if pending is not None and pending.waits_for(context):
                     # Of many rows some may be there; and who interrupts does not know either.
                     is_refused = isinstance(error, connection.dialect.loaded_dbapi.Error)
-                    pending.fails(has_written=context.executemany or not is_refused)
+                    with pending.lock:
+                        pending.fails(has_written=context.executemany or not is_refused)
             raise
         finally:
             self._flight.land(context)
@@ -240,12 +255,31 @@ class Capture:
             self._sees_text(connection, statement, context, version)
             return
         forget_catch_up(connection)
-        translated = context.execution_options.get("schema_translate_map")
-        if translated:
-            plan = self._plan(compiled, translated)  # it depends on the map
-            assert plan is not None
         pending = self._pending_of(connection)
-        key = (compiled, frozenset(translated.items())) if translated else compiled
+        with pending.lock:
+            if connection.dialect in self._wraps:
+                self._sees_plan(connection, pending, plan, version, context, statement, sent)
+
+    def _sees_plan(
+        self,
+        connection: Connection,
+        pending: Pending,
+        plan: WritePlan,
+        version: int,
+        context: Any,
+        statement: str,
+        sent: Any,
+    ) -> None:
+        compiled = context.compiled
+        translated = context.execution_options.get("schema_translate_map")
+        anywhere = pending.is_meddled or (self.settings.have_changed and CHANGED in connection.info)
+        key = compiled
+        if translated or anywhere:  # the plan depends on where names lead
+            found = self._plan(compiled, translated or {}, anywhere=anywhere)
+            assert found is not None
+            plan, key = found, (compiled, frozenset((translated or {}).items()), anywhere)
+        if plan.effects:
+            self.settings.may_change(connection, plan.effects)
         pending.concerns(key, plan, version)
         if plan is NOTHING:
             if is_autocommit(connection):
@@ -262,8 +296,9 @@ class Capture:
         is_new = pending.context is not context or autocommits  # not each batch of many rows
         if is_new:
             pending.sees(plan, context)
-        if connection.dialect.name in ("mysql", "mariadb") and CHANGED in connection.info:
-            for guard, _ in plan.written:  # values may be clipped
+        if is_mysql(connection) and (pending.is_meddled or self.settings.have_changed):
+            are_same = not plan.written or self.settings.hold(connection)
+            for guard, _ in () if are_same else plan.written:  # values may be clipped
                 pending.unknown[guard] = "written after the connection's settings were changed"
         if plan.written and autocommits:
             for guard, _ in plan.made:
@@ -290,16 +325,21 @@ class Capture:
     ) -> None:
         """A listener of before_cursor_execute may have replaced what is sent."""
         if connection.dispatch.before_cursor_execute and is_replaced(context, statement, sent):
+            if statement is not context.statement:  # whatever it is now
+                self._sees_text(connection, statement, context, pending.version)
             for guard, _ in plan.written:
                 pending.unknown[guard] = "another listener has changed what is sent"
             if plan.written and is_autocommit(connection):
                 self._settle_in_flight(connection, pending, context)
 
-    def _plan(self, compiled: Any, translated: dict[Any, Any]) -> WritePlan | None:
+    def _plan(
+        self, compiled: Any, translated: Mapping[Any, Any], *, anywhere: bool = False
+    ) -> WritePlan | None:
         """None: to be treated as text."""
         if not isinstance(compiled, SQLCompiler) or not isinstance(compiled.statement, _STRUCTURED):
             return None
-        return plan_writes(compiled, lambda table: self._guards.written(table, translated))
+        guards = self._guards
+        return plan_writes(compiled, lambda table: guards.written(table, translated, anywhere))
 
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
@@ -312,27 +352,31 @@ class Capture:
         transaction = connection.get_transaction()
         before = found.transaction()
         if before is not transaction:  # the one before was rolled back, or settled
-            if before is not None and before.is_active:
-                self._make_durable(found)  # some pools lend one connection twice
-            found.clear()
-            found.transaction = _none if transaction is None else weakref.ref(transaction)
-            found.connection = weakref.ref(connection)
+            with found.lock:
+                if before is not None and before.is_active:
+                    self._make_durable(found)  # some pools lend one connection twice
+                found.clear()
+                found.is_meddled = others.may_set(connection)
+                found.transaction = (
+                    no_transaction if transaction is None else weakref.ref(transaction)
+                )
+                found.connection = weakref.ref(connection)
         return found
 
     def _sees_text(
         self, connection: Connection, statement: str, context: Any, version: int
     ) -> None:
-        text = self._texts.get(statement)
+        known = connection.dialect.name, statement
+        text = self._texts.get(known)
         if text is None:
             if len(self._texts) >= TEXTS_KEPT:
                 self._texts.clear()
-            text = self._texts[statement] = Text(statement)
-        if text.changes_settings:
-            connection.info[CHANGED] = True
-        if text.changes_engine:
-            self.changed.add(id(connection.dialect))
-        # The driver of SQLite may have begun with the savepoint: then its release is the commit.
-        may_commit = text.may_commit or (text.releases and connection.dialect.name == "sqlite")
+            text = self._texts[known] = Text(statement, connection.dialect.name)
+        if not text.effects:
+            return
+        effects, may_commit = text.effects, text.may_commit
+        if effects & Effect.TOUCHES_SETTINGS:
+            self.settings.may_change(connection, effects)
         if not text.may_write and not may_commit:
             return
         forget_catch_up(connection)
@@ -341,19 +385,21 @@ class Capture:
             for guard in self._guards.everything()
             if text.writes_to(guard.declared.table.name)
         }
-        if text.is_temporary and written:  # this connection has another table of that name, perhaps
-            connection.info[CHANGED] = True
-            self.changed.add(id(connection.dialect))
+        if written and text.may_alter:  # names may lead elsewhere
+            self.settings.may_change(connection, Effect.SETS)
         pending = self._pending_of(connection)
-        if text.may_write:
-            pending.concerns(text, None, version)
-        pending.unknown.update(written)
-        if is_autocommit(connection):
+        with pending.lock:
+            if connection.dialect not in self._wraps:
+                return
             if text.may_write:
-                self._settle_in_flight(connection, pending, context)
-        elif may_commit and pending:
-            self._settle(connection, pending)
-            pending.unknown.update(written)  # the rows may come after a build's snapshot
+                pending.concerns(text, None, version)
+            pending.unknown.update(written)
+            if is_autocommit(connection):
+                if text.may_write:
+                    self._settle_in_flight(connection, pending, context)
+            elif may_commit and pending:
+                self._settle(connection, pending)
+                pending.unknown.update(written)  # the rows may come after a build's snapshot
 
     def _look_again(self, pending: Pending) -> None:
         """A guard may be declared, and built, between a look at a statement and its commit."""
@@ -367,9 +413,9 @@ class Capture:
                     if statement.writes_to(guard.declared.table.name)
                 ]
             else:
-                is_translated = isinstance(statement, tuple)
-                compiled, translated = statement if is_translated else (statement, ())
-                plan = self._plan(compiled, dict(translated))
+                is_whole = isinstance(statement, tuple)
+                compiled, translated, anywhere = statement if is_whole else (statement, (), False)
+                plan = self._plan(compiled, dict(translated), anywhere=anywhere)
                 now = [] if plan is None else [guard for guard, _ in plan.written]
             known = () if before is None else {guard for guard, _ in before.written}
             for guard in now:
@@ -393,13 +439,10 @@ class Capture:
 
     def _make_durable(self, pending: Pending) -> None:
         """Not at the end of a batch of the store, if the application has one open: now."""
-        self._look_again(pending)
-        if pending.writes == 1:
-            self._early.pays = True
-        batches = self._guards.store.batches
-        with batches.apart() if batches.open else contextlib.nullcontext():
-            pending.settle()
-
-
-def _none() -> None:
-    """The weak reference of no transaction."""
+        with pending.lock:
+            self._look_again(pending)
+            if pending.writes == 1:
+                self._early.pays = True
+            batches = self._guards.store.batches
+            with batches.apart() if batches.open else contextlib.nullcontext():
+                pending.settle()

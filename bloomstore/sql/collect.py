@@ -7,7 +7,6 @@ Unclear when one of them cannot be known.
 from __future__ import annotations
 
 import collections.abc
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +15,9 @@ from sqlalchemy.engine.interfaces import ExecuteStyle
 from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
+from bloomstore.sql.sending import Made
+from bloomstore.sql.tokens import statements_of
 from bloomstore.sql.writes import Binds, Nowhere, Server, Source
-
-_COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
 def keys_of(
@@ -48,7 +47,10 @@ def _keys_of_rows(guard: ActiveGuard, sources: tuple[Source, ...], context: Any)
     in_one_go = rows > len(sets)
     made = context.inserted_primary_key_rows if _has(sources, Server) else ()
     defaults = context.returned_default_rows or ()
-    types = [source.type if isinstance(source, Binds) else None for source in sources]
+    types = [
+        Made(source.column.type) if isinstance(source, Server) else getattr(source, "type", None)
+        for source in sources
+    ]
     for place in range(rows):
         values: list[object] = []
         for source in sources:
@@ -86,11 +88,19 @@ def _has(sources: tuple[Source, ...], kind: type) -> bool:
 
 
 def is_another(context: Any, statement: str) -> bool:
-    """Whether the text that is sent is not what SQLAlchemy has made, perhaps with comments."""
+    """Whether what is sent is more than SQLAlchemy has made and comments."""
     if statement is context.statement:
         return False
     before, found, behind = statement.partition(context.statement)
-    return not found or bool(_COMMENT.sub("", before + behind).strip(" \n\t;"))
+    if not found:
+        return True
+    dialect = context.dialect.name
+    first = statements_of(f"{before} SELECT", dialect)  # what stands in an open comment is missing
+    return (
+        first is None
+        or [each.texts for each in first] != [["SELECT"]]
+        or (statements_of(behind, dialect) != [])
+    )
 
 
 def is_replaced(context: Any, statement: str, sent: Any) -> bool:
@@ -103,7 +113,12 @@ def is_replaced(context: Any, statement: str, sent: Any) -> bool:
     if context.execute_style is ExecuteStyle.INSERTMANYVALUES:
         known = {value for row in made for value in row.values() if _is_hashable(value)}
         given = sent.values() if isinstance(sent, dict) else sent
-        return any(_is_hashable(value) and value not in known for value in given)
+        found = statements_of(statement, context.dialect.name)
+        return (
+            found is None
+            or len(found) != 1
+            or any(_is_hashable(value) and value not in known for value in given)
+        )
     if is_another(context, statement):
         return True
     names = context.compiled.escaped_bind_names or {}
@@ -113,9 +128,16 @@ def is_replaced(context: Any, statement: str, sent: Any) -> bool:
             expected: Any = {names.get(name, name): value for name, value in values.items()}
         else:
             row, expected = list(row), [values[name] for name in context.compiled.positiontup]
-        if row != expected:
+        if _differ(row, expected):
             return True
     return False
+
+
+def _differ(row: Any, expected: Any) -> bool:
+    try:
+        return bool(row != expected)
+    except Exception:  # noqa: BLE001  arrays have no truth, and others compare as they like
+        return True
 
 
 def _values(context: Any, parameters: Any) -> dict[str, Any]:

@@ -47,11 +47,12 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 
 from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
+from bloomstore.rebuild.state import read_state
 from bloomstore.sql.canon import Unclear
 from bloomstore.sql.levels import is_autocommit
 from bloomstore.sql.note import Note
 from bloomstore.sql.registry import TABLE as REGISTRY
-from bloomstore.sql.triggers import key_names, outbox_name
+from bloomstore.sql.triggers import key_names, outbox_name, trigger_names
 
 if TYPE_CHECKING:
     from bloomstore.sql.active import ActiveGuard
@@ -64,11 +65,25 @@ NOTED = 1_000  # keys after which the position is written down: a note is a dura
 BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it"
 PURGED = "keys were purged from its outbox before they were read"
 INVALID = "a migration has invalidated it"
+UNFED = "triggers of its outbox are missing or do not always run: make the outbox anew"
+REWRITTEN = "the table was rewritten (TRUNCATE, COPY FREEZE ...) after the transaction's snapshot"
 NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
 _WAL = "CASE WHEN pg_is_in_recovery() THEN 0 ELSE {}() - CAST('0/0' AS pg_lsn) END"
 _INSERTED = _WAL.format("pg_current_wal_insert_lsn")  # a standby has what is on the primary's disk
 _FLUSHED = _WAL.format("pg_current_wal_flush_lsn")
 XMIN = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
+# A scan of pg_class sees the transaction's snapshot, pg_relation_filenode() the present: they
+# differ for a table that was rewritten since. Rows of COPY FREEZE are visible to older snapshots.
+_IS_REWRITTEN = (
+    "CASE current_setting('transaction_isolation') WHEN 'read committed' THEN false ELSE"
+    " EXISTS (SELECT FROM (SELECT t.oid UNION SELECT relid FROM pg_partition_tree(t.oid)) AS part"
+    " LEFT JOIN pg_class c ON c.oid = part.oid WHERE c.oid IS NULL"
+    " OR nullif(c.relfilenode, 0) IS DISTINCT FROM pg_relation_filenode(part.oid)) END"
+)
+_IS_FED = (
+    "2 = (SELECT count(*) FROM pg_trigger"
+    " WHERE tgrelid = t.oid AND tgname IN (:inserts, :updates) AND tgenabled = 'A')"
+)
 XMAX = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
 
 
@@ -136,25 +151,37 @@ class Feed:
         keys = ", ".join(f"o.{name}" for name in self.keys)
         query = text(
             f"SELECT {XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
+            f" {_IS_FED}, {_IS_REWRITTEN},"
             f" {_INSERTED}, {_FLUSHED}, pg_backend_pid(), o.xid, {keys}"
-            f" FROM {REGISTRY.name} g LEFT JOIN {self.outbox(connection.dialect)} o"
-            " ON o.xid >= :position"
+            f" FROM {REGISTRY.name} g CROSS JOIN (SELECT to_regclass(:table) AS oid) t"
+            f" LEFT JOIN {self.outbox(connection.dialect)} o ON o.xid >= :position"
             f" WHERE g.name = :guard LIMIT {LONGEST + 1}"
         )
-        asked = {"position": position, "guard": guard.name}
+        inserts, updates = trigger_names(guard.name)
+        asked = {
+            "position": position,
+            "guard": guard.name,
+            "table": connection.dialect.identifier_preparer.format_table(guard.declared.table),
+            "inserts": inserts,
+            "updates": updates,
+        }
         rows = connection.execute(query, asked).all()
         if not rows:
             return f"it has no row in {REGISTRY.name}"
-        xmin, epoch, floor, level, inserted, flushed, process = rows[0][:7]
+        xmin, epoch, floor, level, is_fed, is_rewritten, inserted, flushed, process = rows[0][:9]
         if epoch > base.epoch:
             return self._fence(INVALID)
+        if not is_fed:
+            return self._fence(UNFED)
         if floor is None or position < floor:
             return self._fence(PURGED)
         if level != "read committed" and xmin < base.xmax:
             return "the transaction is older than the build"
+        if is_rewritten:
+            return REWRITTEN
         if len(rows) > LONGEST:
             return self._fence(BEHIND)
-        found = [row[7:] for row in rows if row[7] is not None]
+        found = [row[9:] for row in rows if row[9] is not None]
         if why := self.apply(row[1:] for row in found):
             return why
         ended = max((xid for xid, *_ in found if xid < xmin), default=0)
@@ -209,7 +236,7 @@ class Feed:
             return str(guard.doubt)
         is_one = len(guard.declared.columns) == 1
         try:
-            found: list[Key] = [form.of(row[0] if is_one else tuple(row)) for row in raw]
+            found: list[Key] = [form.key_of_stored(row[0] if is_one else tuple(row)) for row in raw]
         except Unclear as why:
             return self._fence(f"a key in its outbox has no form: {why}")
         try:
@@ -274,6 +301,14 @@ class Feed:
         return f"guard/{self._guard.name}/{what}"
 
     # Building and following --------------------------------------------------------
+
+    def rebuilding_from(self) -> list[int]:
+        """Where the positions of a rebuild that has begun will start; none if there is none."""
+        store, name = self._guard.store, self._guard.name
+        raw = store.notes.get(f"guard/{name}")
+        begun = {} if raw is None else Note.unpack(raw).feed_building
+        is_going_on = read_state(store, name) is not None
+        return [begun["xmin"]] if is_going_on and "xmin" in begun else []
 
     def followed(self, began: float) -> None:
         """A follower has applied everything that was committed before this moment."""

@@ -15,7 +15,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from bloomstore.errors import StoreFailed
+from bloomstore.segment.mapping import open_file
 from bloomstore.sql.databases.facts import StillOpen, pause
+from bloomstore.sql.holders import holders
 
 FILE_NAME = "sql.lock"
 
@@ -47,10 +50,14 @@ class Flight:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     if time.monotonic() > ends:
-                        raise StillOpen("statements under AUTOCOMMIT") from None
+                        by = holders(self._path)
+                        raise StillOpen(f"statements under AUTOCOMMIT of {by}") from None
                     pause(0.005)
                 else:
                     return
 
     def _open(self) -> FileIO:
-        return FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+        try:
+            return FileIO(open_file(self._path, os.O_RDWR | os.O_CREAT), "r+")
+        except OSError as error:
+            raise StoreFailed(f"{self._path}: {error.strerror}") from error

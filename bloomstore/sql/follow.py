@@ -8,7 +8,13 @@
                   `keep` transactions. A purge raises the floor in the same transaction.
     elsewhere     one store takes the keys, and deletes exactly the rows whose keys are durable in
                   its filter, by their ids. Rows get their ids before they are committed, so
-                  nothing can be said of a range of ids.
+                  nothing can be said of a range of ids. A deletion is a transaction that first
+                  locks the guard's row in the registry and finds the same follower and epoch in
+                  it: a follower that slept while its outbox was made anew, or taken over by
+                  another store, deletes nothing.
+
+A store takes an outbox over before it builds the guard: the take-over raises the epoch, so every
+filter of before, its own one too, is invalid until it is built.
 
 A pass that has seen its outbox to the end is written down with the moment it began: everything
 that was committed before is in the filter. Only processes of this host compare that moment, by a
@@ -32,7 +38,7 @@ from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.feed import BEHIND, XMIN, Base, Feed, clock, seal
 from bloomstore.sql.guard import Declared, Guard
 from bloomstore.sql.incarnation import read_identity
-from bloomstore.sql.live import Live
+from bloomstore.sql.live import read_live
 from bloomstore.sql.note import Note
 from bloomstore.sql.reach import DatabaseError
 from bloomstore.sql.registry import TABLE as REGISTRY
@@ -40,6 +46,7 @@ from bloomstore.sql.registry import Entry, Unreadable, read_registry
 
 KEEP = 1_000_000  # transactions whose keys stay for other stores
 CHUNK = 5_000
+MOVED = "its outbox was made anew or taken over meanwhile: build the guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class Follower:
     def run_once(self) -> list[Pass]:
         """One pass over every guard with an outbox."""
         database = BY_DIALECT[self._engine.dialect.name]
+        if self._takes_over:
+            self._take_over()
         with self._engine.connect() as connection:
             raw = connection.connection.dbapi_connection
             identity = read_identity(database, raw)
@@ -86,12 +95,9 @@ class Follower:
         if guard is None:
             return Pass(entry.name, doubt=f"it is not built in {self._store.path}")
         raw: Any = connection.connection.dbapi_connection
-        database = BY_DIALECT[connection.dialect.name]
-        facts = database.read_table(raw.cursor(), entry.schema, entry.table)
-        raw.rollback()
-        guard.meet(
-            Live(connection.dialect, identity, facts, epoch=entry.epoch, outbox=entry.outbox)
-        )
+        (live,) = read_live(raw, connection.dialect, [guard.declared])
+        live.token = None  # of the last build in any store: each has a position of its own
+        guard.meet(live)
         assert guard.feed is not None
         base = guard.feed.base()
         doubt = guard.why_unknown()
@@ -99,7 +105,7 @@ class Follower:
             return Pass(entry.name, doubt=doubt)
         if connection.dialect.name == "postgresql":
             return self._catch_up(connection, guard, base)
-        return self._take(guard, guard.feed)
+        return self._take(guard, guard.feed, entry.epoch)
 
     def _guard_of(self, entry: Entry) -> ActiveGuard | None:
         """The guard as the note declares it; None if it was never built in this store."""
@@ -113,7 +119,10 @@ class Follower:
         for name, kind in zip(entry.columns, kinds, strict=True):
             table.append_column(Column(name, kind))
         declared = Declared(
-            Guard(feed="outbox", name=entry.name), table, tuple(table.columns.values())
+            # It answers nobody, so it need not know how else rows may come in.
+            Guard(feed="outbox", name=entry.name, ignore_triggers=True),
+            table,
+            tuple(table.columns.values()),
         )
         return ActiveGuard(self._store, declared)
 
@@ -150,20 +159,18 @@ class Follower:
         feed.followed(began)
         if tokens:
             guard.filter.unfence(*tokens)
-        limit = feed.position(base) - self._keep
-        return Pass(guard.name, keys, self._purge(guard.name, outbox, limit, floor))
+        limit = min([feed.position(base) - self._keep, *feed.rebuilding_from()])
+        return Pass(guard.name, keys, self._purge(guard.name, outbox, epoch, limit))
 
-    def _purge(self, name: str, outbox: str, limit: int, floor: int) -> int:
+    def _purge(self, name: str, outbox: str, epoch: int, limit: int) -> int:
         """Deletes keys of transactions below a limit, all of which have ended."""
-        if limit <= floor:
-            return 0
         with self._engine.begin() as connection:
             raised = connection.execute(
                 text(
                     f"UPDATE {REGISTRY.name} SET floor = :limit"  # noqa: S608
-                    " WHERE name = :guard AND floor < :limit"
+                    " WHERE name = :guard AND epoch = :epoch AND floor < :limit"
                 ),
-                {"limit": limit, "guard": name},
+                {"limit": limit, "guard": name, "epoch": epoch},
             )
             if not raised.rowcount:
                 return 0
@@ -172,7 +179,7 @@ class Follower:
 
     # Elsewhere ---------------------------------------------------------------------
 
-    def _take(self, guard: ActiveGuard, feed: Feed) -> Pass:
+    def _take(self, guard: ActiveGuard, feed: Feed, epoch: int) -> Pass:
         outbox = feed.outbox(self._engine.dialect)
         if not self._claim(guard.name):
             return Pass(guard.name, doubt="another store follows it: one store has each outbox")
@@ -184,31 +191,56 @@ class Follower:
                 rows = reading.execute(text(query)).all()
             if why := feed.apply(row[1:] for row in rows):
                 return Pass(guard.name, keys, doubt=why)
-            if rows:
-                ids = ", ".join(str(int(row[0])) for row in rows)
-                with self._engine.begin() as deleting:
-                    deleting.exec_driver_sql(f"DELETE FROM {outbox} WHERE id IN ({ids})")  # noqa: S608
+            if not self._delete(guard.name, epoch, outbox, [int(row[0]) for row in rows]):
+                return Pass(guard.name, keys, doubt=MOVED)
             keys += len(rows)
             if len(rows) < CHUNK:  # the end, as of the moment when this read began
                 feed.followed(began)
                 return Pass(guard.name, keys, keys)
 
-    def _claim(self, name: str) -> bool:
-        """Whether this store is the one that takes the keys; the first to ask is.
+    def _delete(self, guard: str, epoch: int, outbox: str, ids: list[int]) -> bool:
+        """Deletes rows that were read from the outbox of this epoch; False if it is another now."""
+        known = {"guard": guard, "store": self._store.incarnation, "epoch": epoch}
+        where = "WHERE name = :guard AND follower = :store AND epoch = :epoch"
+        if not ids:
+            query = f"SELECT count(*) FROM {REGISTRY.name} {where}"  # noqa: S608
+            with self._engine.connect() as connection:
+                return bool(connection.execute(text(query), known).scalar())
+        with self._engine.begin() as connection:
+            # An update that changes nothing: it locks the row, or SQLite's file, until the end.
+            lock = f"UPDATE {REGISTRY.name} SET epoch = epoch {where}"  # noqa: S608
+            if not connection.execute(text(lock), known).rowcount:
+                return False
+            chosen = ", ".join(map(str, ids))
+            connection.exec_driver_sql(f"DELETE FROM {outbox} WHERE id IN ({chosen})")  # noqa: S608
+        return True
 
-        One that takes over has not read what the other has deleted: the guard must be built.
-        """
+    def _claim(self, name: str) -> bool:
+        """Whether this store is the one that takes the keys; the first to ask is."""
         own = {"store": self._store.incarnation, "guard": name}
         claim = f"UPDATE {REGISTRY.name} SET follower = :store"  # noqa: S608
         with self._engine.begin() as connection:
             connection.execute(text(f"{claim} WHERE name = :guard AND follower IS NULL"), own)
-            if self._takes_over:
-                connection.execute(
-                    text(f"{claim}, epoch = epoch + 1 WHERE name = :guard AND follower <> :store"),
-                    own,
-                )
             query = f"SELECT follower FROM {REGISTRY.name} WHERE name = :guard"  # noqa: S608
             return connection.execute(text(query), own).scalar() == self._store.incarnation
+
+    def _take_over(self) -> None:
+        """Claims every outbox, once, whether its guard is built here or not.
+
+        This store has not read the keys that another one has deleted, so the epoch of an outbox
+        that had a follower is raised: its guard must be built after this.
+        """
+        self._takes_over = False  # two that take turns at this would never be valid
+        if self._engine.dialect.name == "postgresql":
+            return
+        claim = (
+            f"UPDATE {REGISTRY.name}"  # noqa: S608
+            " SET epoch = CASE WHEN follower IS NULL THEN epoch ELSE epoch + 1 END,"
+            " follower = :store"
+            " WHERE outbox IS NOT NULL AND (follower IS NULL OR follower <> :store)"
+        )
+        with self._engine.begin() as connection:
+            connection.execute(text(claim), {"store": self._store.incarnation})
 
 
 def _canons(form: dict[str, Any]) -> list[str]:

@@ -6,18 +6,21 @@ or why there is none; and the form as it stands in the note of a filter that was
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Date, DateTime, Integer, Uuid
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import CompileError, SQLAlchemyError
+from sqlalchemy.types import NullType
 
 from bloomstore.sql import canon
 from bloomstore.sql.canon import Canon
 from bloomstore.sql.databases import ColumnFacts
 from bloomstore.sql.guard import Declared
-from bloomstore.sql.live import Live
+from bloomstore.sql.live import Live, read_live
 from bloomstore.sql.triggers import trigger_names
 
 
@@ -40,6 +43,10 @@ def doubt_of(declared: Declared, live: Live) -> str:
         hazard = hazards.get(name, "")
         if hazard or (found.doubt and not _is_uuid_text(column.type, found)):
             return f"column {name}: {hazard or found.doubt}"
+        if doubt := doubt_of_cast(column.type, live.dialect, found):
+            return f"column {name}: {doubt}"
+        if declared.guard.feed == "outbox" and (blurred := live.blurred or found.blurred):
+            return f"column {name}: {blurred}, and so are the keys of its outbox"
     return ""
 
 
@@ -49,6 +56,8 @@ def _doubt_of_outbox(declared: Declared, live: Live) -> str:
     missing = [name for name in trigger_names(declared.name) if name not in live.table.feeds]
     if missing:
         return f"triggers of its outbox are missing or do not always run: {', '.join(missing)}"
+    if live.table.unfed and not declared.guard.ignore_triggers:
+        return f"{live.table.unfed}; Guard(ignore_triggers=True) vouches that nobody does so"
     return ""
 
 
@@ -77,6 +86,76 @@ def form_of(declared: Declared, live: Live) -> dict[str, Any]:
         "collations": [found.collation for found in facts],
         "canon": joined(canons_of(declared, live)).id,
     }
+
+
+def why_another(declared: Declared, dialect: Dialect, raw: Any, expected: dict[str, Any]) -> str:
+    """Why this connection would read something else than what was seen before; "" if it reads it.
+
+    A temporary table may stand before the real one, a search path may lead elsewhere.
+    """
+    (live,) = read_live(raw, dialect, [declared])
+    if doubt := doubt_of(declared, live):
+        return doubt
+    found = form_of(declared, live)
+    return "" if found == expected else f"the connection finds {found}, expected {expected}"
+
+
+_INTEGERS = frozenset(("smallint", "integer", "bigint"))
+_FLOATS = frozenset(("float", "double precision", *(f"float({bits})" for bits in range(25, 54))))
+_TEXTS = frozenset(("varchar", "text", "character varying"))
+# By live type, casts that change nothing that has a key; to the very type is one, too.
+_CASTS = {
+    **dict.fromkeys(_INTEGERS, _INTEGERS),
+    "numeric": _INTEGERS | {"numeric"},
+    "double precision": _INTEGERS | _FLOATS,
+    "real": _INTEGERS | _FLOATS | {f"float({bits})" for bits in range(1, 25)},
+    "text": _TEXTS,
+    "character varying": _TEXTS,
+    "character": _TEXTS,
+    "bpchar": _TEXTS,
+    "timestamp without time zone": {"timestamp without time zone"},
+    "timestamp with time zone": {"timestamp with time zone"},
+}
+
+
+def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
+    """Why what is sent as this type is not what the live column gets; "" if it is.
+
+    SQLAlchemy has PostgreSQL cast what it sends to the declared type: some drivers always, all of
+    them when many rows are inserted in one statement.
+    """
+    if dialect.name != "postgresql" or isinstance(type_, NullType):
+        return ""
+    maker: Any = dialect.statement_compiler(dialect, None)
+    try:
+        cast = maker.render_bind_cast(type_, type_._unwrapped_dialect_impl(dialect), "")
+    except CompileError:  # a type that has no name is no cast
+        return ""
+    cast = cast.removeprefix("::").lower().replace(", ", ",").replace('"', "")
+    live, _, labels = found.type.lower().replace('"', "").partition(" (")
+    plain = re.sub(r"\(.*?\)", "", live)
+    if cast == live or cast.replace("char(", "character(") == live or cast in _CASTS.get(plain, ()):
+        return ""
+    if plain == cast.partition("(")[0] == "numeric" and _scale(cast) == _scale(live):
+        return ""
+    if labels and cast.rpartition(".")[2] == live.rpartition(".")[2]:
+        return ""
+    return f"its type is {found.type}, and values are sent as {cast}: declare the type that it has"
+
+
+def _scale(numeric: str) -> str:
+    """Of numeric(10,2) it is 2; of numeric there is none."""
+    return numeric.partition("(")[2].rstrip(")").partition(",")[2] or "any"
+
+
+def is_read_raw(type_: Any, dialect: Dialect) -> bool:
+    """Whether a value that the server has made, read as this type, is what the driver has read."""
+    if isinstance(type_, Uuid):
+        return True  # whichever way it is written, it is one key
+    try:
+        return type_._cached_result_processor(dialect, None) is None
+    except SQLAlchemyError:  # it depends on what the server says of the column
+        return False
 
 
 def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:

@@ -10,10 +10,11 @@ is fenced until the rebuild has ended; any other goes on answering meanwhile.
 
 from __future__ import annotations
 
+import collections.abc as abc
 import contextlib
 from typing import Any
 
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, text
 from sqlalchemy.engine import Engine
 
 from bloomstore import Store
@@ -21,7 +22,7 @@ from bloomstore.errors import FilterExists, FilterNotFound
 from bloomstore.keys import Key
 from bloomstore.rebuild.source import SourceError
 from bloomstore.sql import feed, form
-from bloomstore.sql.active import NOT_BUILT
+from bloomstore.sql.active import NOT_BUILT, ActiveGuard
 from bloomstore.sql.builder import only_builder
 from bloomstore.sql.canon import Unclear, stored_keys
 from bloomstore.sql.databases.facts import StillOpen
@@ -46,6 +47,7 @@ class GuardSource(TableSource):
         super().__init__(engine, declared.table, columns, parallel=parallel)
         self._store = store
         self._declared = declared
+        self.declared = declared.guard.spec.initial_capacity
         self._live = self._read()
         self._canon = form.joined(form.canons_of(declared, self._live))
 
@@ -69,6 +71,10 @@ class GuardSource(TableSource):
         found = {"form": self.form, "epoch": self._live.epoch, "begun": token}
         return super().identity() | found
 
+    def proof(self) -> dict[str, Any]:
+        """The token that its beginning has left in the database is in the identity."""
+        return {}
+
     @property
     def _begun(self) -> str:
         return f"{self.name}/rebuild"
@@ -82,12 +88,16 @@ class GuardSource(TableSource):
             raise SourceError(f"guard {self.name} cannot be rebuilt: {doubt}")
         return live
 
+    def _why_another(self, raw: Any) -> str:
+        return form.why_another(self._declared, self.engine.dialect, raw, self.form)
+
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Builds of one store take turns."""
         return only_builder(self._store.path)
 
     def begin(self) -> None:
         """Makes sure that there is a filter of this form, and that writers know the form."""
+        super().begin()
         with self._errors():
             ensure_incarnation(self.engine)
             leave_token(self.engine, self._begun)
@@ -150,6 +160,24 @@ class GuardSource(TableSource):
         note.token, note.filter_number = self._note().token, self._store[self.name].number
         note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
         self._write(note)
+
+    @property
+    def is_fed(self) -> bool:  # type: ignore[override]
+        """Whether an outbox has what the filter does not have yet."""
+        return self._declared.guard.feed == "outbox"
+
+    def coming(self) -> abc.Set[Key]:
+        """The keys of the outbox, on PostgreSQL from the filter's position on."""
+        guard = ActiveGuard(self._store, self._declared)
+        if guard.feed is None or (base := guard.feed.base()) is None:
+            return frozenset()
+        query = f"SELECT {', '.join(guard.feed.keys)} FROM {guard.feed.outbox(self.engine.dialect)}"  # noqa: S608
+        if self.engine.dialect.name == "postgresql":
+            query += f" WHERE xid >= {guard.feed.position(base)}"
+        with self._errors(), self.engine.connect() as connection:
+            rows = connection.execute(text(query)).all()
+        is_one = len(self._declared.columns) == 1
+        return set(self._keys([row[0] if is_one else tuple(row) for row in rows]))
 
     def _keys(self, part: list[Any]) -> list[Key]:
         try:

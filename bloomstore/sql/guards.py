@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Column, MetaData, Table
@@ -21,9 +22,12 @@ from sqlalchemy.types import NullType
 from bloomstore import Filter, Store
 from bloomstore.errors import BloomStoreError, FilterNotFound, SpecError
 from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.guard import Declared, Guard, declared_on
+from bloomstore.sql.incarnation import read_again
 from bloomstore.sql.live import Live, read_live
 from bloomstore.sql.note import PREFIX, Note
+from bloomstore.sql.settings import Settings
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -33,6 +37,7 @@ class Guards:
 
     def __init__(self, store: Store, metadata: MetaData | None) -> None:
         self.store = store
+        self.settings = Settings()  # of connections, as they were when guards met them
         self._by_table: dict[tuple[str | None, str], list[ActiveGuard]] = {}
         self._seen: set[Table] = set()
         self._default_schema: str | None = None
@@ -117,8 +122,13 @@ class Guards:
         default = self._default_schema
         return declared == asked or (default is not None and {declared, asked} == {None, default})
 
-    def written(self, table: Any, translated: dict[Any, Any] | None = None) -> list[ActiveGuard]:
-        """The guards of every table that this Table object may stand for: spare keys do no harm."""
+    def written(
+        self, table: Any, translated: Mapping[Any, Any] | None = None, anywhere: bool = False
+    ) -> list[ActiveGuard]:
+        """The guards of every table that this Table object may stand for: spare keys do no harm.
+
+        `anywhere`: nobody knows where names lead on this connection.
+        """
         if not isinstance(table, TableClause):  # a Table, or a name from sqlalchemy.table()
             return []
         if isinstance(table, Table) and table not in self._seen:
@@ -126,6 +136,8 @@ class Guards:
         names = {table.schema, (translated or {}).get(table.schema, table.schema)}
         if None in names or names & self._path:
             names |= {None, *self._path}
+        if anywhere:
+            names = {schema for schema, _ in list(self._by_table)}
         found = [
             guard
             for schema in names
@@ -164,6 +176,7 @@ class Guards:
             if not path <= self._path:
                 self._path |= path
                 self._changed()
+            self.settings.learn(dialect, raw, {_place(guard.declared.table) for guard in guards})
             for guard, live, token in zip(guards, found, before, strict=True):
                 guard.meet(live, token)
                 met += 1
@@ -171,6 +184,25 @@ class Guards:
             log.warning("guards could not be compared with their database: %s", error)
             for guard in guards[met:]:
                 guard.forget_database()  # it may have changed
+
+    def compare(self, dialect: Dialect, raw: Any, *, is_inside: bool) -> str:
+        """Looks once more which database this is; why it is another one, or "".
+
+        Inside of a transaction, which goes on, a difference is nobody else's: its snapshot may be
+        older than a build. Raises what the driver does.
+        """
+        guards = list(self)
+        before = [guard.note().token for guard in guards]
+        identity, tokens = read_again(BY_DIALECT[dialect.name], raw, [each.name for each in guards])
+        for guard, token in zip(guards, before, strict=True):
+            if (seen := guard.lives.get(id(dialect))) is None:
+                continue
+            live = replace(seen, identity=identity, token=tokens[guard.name])
+            is_same = live == seen and live.token in (token, guard.note().token)
+            if is_inside and not is_same:
+                return "the transaction is older than the last build, or the database was restored"
+            guard.meet(live, token)
+        return ""
 
     def _activate(self, guard: ActiveGuard) -> None:
         if any(guard.name == known.name for known in self):
@@ -207,6 +239,10 @@ class Guards:
         for forget in self.when_new:
             forget()
         self._version += 1  # last: who sees it sees no old plan
+
+
+def _place(table: Table) -> tuple[str | None, str]:
+    return table.schema, table.name
 
 
 class Undeclared(ActiveGuard):

@@ -30,6 +30,7 @@ TABLE = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("value", String(36), nullable=False),
 )
+_IS_THERE = f"SELECT to_regclass('{TABLE.name}') IS NOT NULL"
 _READ = f"SELECT id, value FROM {TABLE.name}"  # noqa: S608
 
 
@@ -45,6 +46,26 @@ def read_tokens(dbapi_connection: Any, names: Iterable[str]) -> dict[str, str]:
     """By guard the token of its last build, "" if there was none; ends the transaction."""
     values = _values(dbapi_connection)
     return {name: values.get(_row_of(name), "") for name in names}
+
+
+def read_again(
+    database: Database, dbapi_connection: Any, names: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Identity and tokens, read inside of a transaction that goes on. Raises what the driver does.
+
+    A missing table is asked for first where an error would end the transaction.
+    """
+    if getattr(getattr(dbapi_connection, "_result", None), "unbuffered_active", False):
+        raise RuntimeError("PyMySQL reads the rows of another statement")  # it would drop them
+    cursor: Any = dbapi_connection.cursor()
+    try:
+        identity = dict(database.identity(cursor))
+        is_there = identity["kind"] != "postgresql" or rows(cursor, _IS_THERE) == [(True,)]
+        values: dict[int, str] = dict(rows(cursor, _READ)) if is_there else {}
+    finally:
+        cursor.close()
+    identity["incarnation"] = values.get(1, "missing")
+    return identity, {name: values.get(_row_of(name), "") for name in names}
 
 
 def leave_token(engine: Engine, name: str) -> str:

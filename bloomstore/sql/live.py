@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.engine import Dialect
 
-from bloomstore.sql.databases import BY_DIALECT, TableFacts
+from bloomstore.sql.databases import BY_DIALECT, TableFacts, drivers
 from bloomstore.sql.guard import Declared
 from bloomstore.sql.incarnation import read_identity, read_tokens
 from bloomstore.sql.registry import Unreadable, read_registry
@@ -24,11 +24,18 @@ class Live:
     inexact: str = ""
     epoch: int = 0
     outbox: str | None = None
+    blurred: str = ""  # why text may be read as something else than is stored; builds do not
     token: str | None = field(default=None, compare=False)  # of the last build; None: not read
 
 
 def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Live]:
     """For each guard what a raw connection of the driver shows; ends its transaction."""
+    blurred = "" if drivers.reads_text(raw, dialect) else "the connection has a text_factory"
+    with drivers.plain_text(raw, dialect):
+        return _read_live(raw, dialect, guards, blurred)
+
+
+def _read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared], blurred: str) -> list[Live]:
     database = BY_DIALECT[dialect.name]
     identity = read_identity(database, raw)
     tokens = read_tokens(raw, [guard.name for guard in guards])
@@ -39,7 +46,7 @@ def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Li
         unreadable = str(error)
     cursor = raw.cursor()
     try:
-        inexact = unreadable or database.is_exact(cursor)
+        inexact = unreadable or drivers.doubt_of(raw, dialect) or database.is_exact(cursor)
         places = {(guard.table.schema, guard.table.name) for guard in guards}
         tables = {place: database.read_table(cursor, *place) for place in places}
     finally:
@@ -50,5 +57,5 @@ def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Li
         entry = registry.get(guard.name)
         known = (0, None) if entry is None else (entry.epoch, entry.outbox)
         table = tables[guard.table.schema, guard.table.name]
-        found.append(Live(dialect, identity, table, inexact, *known, tokens[guard.name]))
+        found.append(Live(dialect, identity, table, inexact, *known, blurred, tokens[guard.name]))
     return found

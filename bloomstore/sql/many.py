@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from bloomstore import BloomStoreError
-from bloomstore.kernels import are_all
 from bloomstore.keys import Key
 from bloomstore.sql.active import WRITTEN, ActiveGuard
-from bloomstore.sql.canon import Unclear
+from bloomstore.sql.canon import Unclear, hold_all
 from bloomstore.sql.pending import Pending
 
 
@@ -26,7 +25,7 @@ def may_be_present(
         guard.metrics.count_unknown(guard.doubt or WRITTEN, len(values))
         return values
     own = guard.own
-    is_own = own is not None and are_all(values, own)
+    is_own = own is not None and hold_all(guard.room, values, own)
     keys = values if is_own else [_key_or_none(guard, value) for value in values]
     asked = keys if is_own else [key for key in keys if key is not None]
     try:
@@ -36,7 +35,7 @@ def may_be_present(
         guard.reopen()
         guard.metrics.count_unknown(str(error), len(values))
         return values
-    if not state.is_sound:
+    if not state.is_certain:
         guard.metrics.count_unknown(str(state), len(values))
         return values
     mine = pending.keys.get(guard, ()) if pending else ()

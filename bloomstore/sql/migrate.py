@@ -23,6 +23,7 @@ from bloomstore.sql.incarnation import TABLE as INCARNATION
 from bloomstore.sql.reach import plainly, reached
 from bloomstore.sql.registry import TABLE as REGISTRY
 from bloomstore.sql.registry import Entry, Unreadable, read_registry
+from bloomstore.sql.triggers import PREFIX as OUTBOX_PREFIX
 from bloomstore.sql.triggers import key_names, trigger_names
 
 VERSION_TABLE = "bloomstore_alembic_version"
@@ -122,6 +123,9 @@ def check(url: str) -> Iterator[str]:
         except Unreadable as error:
             yield str(error)
             return
+        known = {entry.outbox for entry in entries.values()}
+        for name in sorted(name for name in tables - known if name.startswith(OUTBOX_PREFIX)):
+            yield f"the outbox {name} has no row in {REGISTRY.name}: its revision did not end"
         for entry in entries.values():
             for problem in _problems(connection, entry):
                 yield f"guard {entry.name}: {problem}"
@@ -141,6 +145,8 @@ def _problems(connection: Connection, entry: Entry) -> Iterator[str]:
             yield f"column {name}: {'there is no such column' if column is None else column.doubt}"
     if entry.outbox is None:
         return
+    if facts.unfed:
+        yield f"{facts.unfed}: invalidate the guard after each"
     for name in trigger_names(entry.name):
         if name not in facts.feeds:
             yield f"the trigger {name} is missing or does not always run"

@@ -14,13 +14,27 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from sqlalchemy.engine import Connection
-from sqlalchemy.sql import Executable
-from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy import ColumnElement, type_coerce
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.sql import Executable, operators
+from sqlalchemy.sql.elements import ClauseElement, UnaryExpression
+from sqlalchemy.types import NullType
+
+from bloomstore.sql.databases.drivers import plain_text
 
 # psycopg makes rows of so many at a time: with ten times as many they no longer fit the buffer of
 # the connection, and both sides wait again.
 _CHUNK_ROWS = 1000
+
+
+def as_stored(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any]:
+    """The column in a SELECT whose rows are what is stored, without processing of any type.
+
+    SQLite's driver converts what has a declared type; an expression, as +column is one, has none.
+    """
+    if dialect.name != "sqlite":
+        return type_coerce(column, NullType())
+    return UnaryExpression(column, operator=operators.custom_op("+"), type_=NullType())
 
 
 def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
@@ -64,6 +78,13 @@ def _row_factory(cursor: Any) -> Any:
 
 
 def _fetched(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
+    with plain_text(connection.connection.dbapi_connection, connection.dialect):
+        yield from _fetched_as_is(connection, statement, size)
+
+
+def _fetched_as_is(
+    connection: Connection, statement: Executable, size: int
+) -> abc.Generator[list[Any]]:
     result = connection.execution_options(stream_results=True).execute(statement)
     cursor: Any = result.cursor
     is_single = len(cursor.description) == 1

@@ -11,11 +11,12 @@ one at a time, and its keys are read when the next one is sent, when somebody as
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from bloomstore.errors import FilterNotFound
+from bloomstore.errors import FilterFull, FilterNotFound, KeyTypeError, KeyValueError
 from bloomstore.keys import Key
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.canon import Unclear
@@ -24,7 +25,6 @@ from bloomstore.sql.early import Begun
 from bloomstore.sql.writes import Source, WritePlan
 
 ALTERED = "perhaps altered by text or driver SQL"
-CHANGED = "bloomstore/changed"  # in connection.info: text has changed its settings
 
 
 class Pending:
@@ -35,7 +35,9 @@ class Pending:
         "connection",
         "deleted",
         "early",
+        "is_meddled",
         "keys",
+        "lock",
         "looked_at",
         "transaction",
         "unknown",
@@ -45,6 +47,8 @@ class Pending:
     )
 
     def __init__(self) -> None:
+        # Protects everything below: who stops to listen settles what other threads have written.
+        self.lock = threading.RLock()
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str] = {}
         self.deleted: dict[ActiveGuard, int] = {}
@@ -57,6 +61,7 @@ class Pending:
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
         self.writes = 0  # statements
+        self.is_meddled = False  # others may have changed the connection's settings
         self.early: Begun | None = None  # adds the keys of the first statement
 
     def __bool__(self) -> bool:
@@ -127,7 +132,8 @@ class Pending:
         }
         is_early = self.early is not None  # then the filters know most of them
         if len(known) > 1 and not is_early and not any(guard.doubt for guard in known):
-            with contextlib.suppress(FilterNotFound):  # then each by itself: one was replaced
+            # Then each by itself: one was replaced, or has a key that cannot be added.
+            with contextlib.suppress(FilterNotFound, KeyTypeError, KeyValueError, FilterFull):
                 with next(iter(known)).store.batch():
                     for guard, keys in known.items():
                         guard.filter.add_many(list(keys))

@@ -19,12 +19,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-from sqlalchemy import MetaData, event
+from sqlalchemy import MetaData
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
-from sqlalchemy.ext.horizontal_shard import ShardedSession
-from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
@@ -33,19 +32,22 @@ from bloomstore.rebuild import Rebuilt, rebuild
 from bloomstore.spec.families import FilterSpec
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.asker import BYPASS, PLUGIN, SENT, Asker
+from bloomstore.sql.asker import BYPASS, SENT, Asker
 from bloomstore.sql.build import BuildError, Built, build_guard
 from bloomstore.sql.builder import only_builder
 from bloomstore.sql.capture import Capture
+from bloomstore.sql.compared import Comparisons
 from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.factories import listen_to_sessions
 from bloomstore.sql.feed import Feed
 from bloomstore.sql.flight import Flight
 from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.guards import Guards
 from bloomstore.sql.incarnation import ensure_incarnation
+from bloomstore.sql.listeners import OF_DIALECT, Listeners
 from bloomstore.sql.many import may_be_present, those_left_out
-from bloomstore.sql.session import GuardedSession
-from bloomstore.sql.standing import STANDING, shares_connections
+from bloomstore.sql.settings import CHANGED, UNSETTLED
+from bloomstore.sql.standing import STANDING, has_connections, shares_connections
 from bloomstore.sql.stats import stats_of
 
 log = logging.getLogger("bloomstore.sql")
@@ -60,24 +62,37 @@ class BloomPlugin:
     """The guards that are declared in a MetaData, kept in a store.
 
     Policy "explicit" answers where Guarded() or GuardedSession asks, "auto" every ORM SELECT it
-    can, "shadow" sends every query all the same and compares.
+    can, "shadow" sends every query all the same and compares. Which database it is, is compared on
+    new connections and before an answer, if the last time is `identity_check` seconds ago; 0: in
+    every transaction.
     """
 
     def __init__(
-        self, store: Store, metadata: MetaData | None = None, policy: Policy = "explicit"
+        self,
+        store: Store,
+        metadata: MetaData | None = None,
+        policy: Policy = "explicit",
+        *,
+        identity_check: float = 2.0,
     ) -> None:
         if policy not in POLICIES:
             raise SpecError(f"policy is one of {', '.join(POLICIES)}, got {policy!r}")
+        if not isinstance(identity_check, (int, float)) or not identity_check >= 0:
+            raise SpecError(f"identity_check is seconds from 0 on, got {identity_check!r}")
         _expect(store, Store, "the store that bloomstore.open() returns")
         _expect(metadata, MetaData | None, "a MetaData, as in Base.metadata")
         self.store = store
         self.policy: Policy = policy
         self._engines: list[Engine] = []
-        self._undo: list[Callable[[], None]] = []
+        self._asking: list[Any] = []  # sessions and their factories
+        self._listeners = Listeners()
         self._flight = Flight(store.path)
         self._guards = Guards(store, metadata)
         self._capture = Capture(self._guards, self._flight)
-        self._asker = Asker(policy, self._guards, self._capture, self._listens_to)
+        self._comparisons = Comparisons(self._guards, identity_check)
+        self._asker = Asker(
+            policy, self._guards, self._capture, self._listens_to, self._comparisons
+        )
         self._guards.when_new = [self._capture.forget_plans, self._asker.forget_plans]
 
     @property
@@ -102,22 +117,31 @@ class BloomPlugin:
     # Listening ---------------------------------------------------------------------
 
     def listen(self, *targets: Any) -> None:
-        """Engines, sync or async, whose writes are captured; session factories that may ask."""
+        """Engines, sync or async, whose writes are captured; session factories that may ask.
+
+        No connection is opened. Who is listened to already is not listened to twice.
+        """
         for target in targets:
             if isinstance(target, (Engine, AsyncEngine)):
                 self._listen_to_engine(target)
             else:
-                self._listen_to_sessions(target)
+                with self._listeners.lock:
+                    if not any(target is known for known in self._asking):
+                        listen_to_sessions(target, self._asker, self._listeners)
+                        self._asking.append(target)
 
     def unlisten(self) -> None:
         """Takes every listener away; nothing of the plugin is left behind.
 
         Guards answer UNKNOWN from now on. What is written before somebody listens again is not
-        seen: then `build(engine, force=True)` reads it.
+        seen: then `build(engine, force=True)` reads it. What other threads have written before, and
+        will commit, has its keys when this returns.
         """
-        self._asker.listening = None
-        for undo in reversed(self._undo):
-            undo()
+        with self._listeners.lock:
+            self._asker.listens(is_on=False)
+            self._listeners.undo()
+            self._asking.clear()
+            self._engines.clear()
         with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
             for guard in self._guards:
                 guard.note_deleted()
@@ -125,8 +149,6 @@ class BloomPlugin:
                     guard.feed.note_position()
         for guard in self._guards:
             guard.forget_database()
-        self._undo.clear()
-        self._engines.clear()
 
     def _listen_to_engine(self, target: Engine | AsyncEngine) -> None:
         engine = target.sync_engine if isinstance(target, AsyncEngine) else target
@@ -134,98 +156,54 @@ class BloomPlugin:
             raise SpecError(
                 f"no guard knows how {engine.dialect.name} compares: {', '.join(BY_DIALECT)}"
             )
+        with self._listeners.lock:
+            if engine in self._engines:
+                return
+            if not self._listens_to(engine):
+                self._begin_to_listen(engine)
+            self._engines.append(engine)
+            self._asker.listens(is_on=True)
+        if target is engine:
+            self._look_at(engine)
+
+    def _begin_to_listen(self, engine: Engine) -> None:
+        """At an engine none of whose relatives is listened to: those with options share all."""
 
         def connected(raw: Any, record: Any) -> None:
             self._guards.meet(engine.dialect, raw)
+            self._comparisons.met(engine)
             if [*engine.pool.dispatch.connect][-1] is not connected:
                 record.info[CONNECTING] = True  # others may still change its settings
-                if not event.contains(engine, "checkout", lent):
-                    self._listen(engine, "checkout", lent)
+                with self._listeners.lock:
+                    if self._engines:
+                        self._listeners.add(engine, "checkout", lent)
 
         def lent(raw: Any, record: Any, _: Any) -> None:
             if record.info.pop(CONNECTING, False):
                 self._guards.meet(engine.dialect, raw)
 
-        listeners: list[tuple[str, Callable[..., Any]]] = [("connect", connected)]
-        if self.policy == "auto":
-            names = ("do_execute", "do_executemany", "do_execute_no_params")
-            listeners += [(name, lambda *rest: _note_sent(rest[-1])) for name in names]
         self._capture.listen(engine)
-        self._undo.append(lambda: self._capture.unlisten(engine))
-        for name, listener in listeners:
-            self._listen(engine, name, listener)
-        self._engines.append(engine)
-        self._asker.listening = self._asker.listening or object()
-        if target is engine:
-            self._look_at(engine)
+        self._listeners.undo_later(lambda: self._capture.unlisten(engine))
+        self._listeners.add(engine, "connect", connected)
+        if self.policy == "auto":
+            for name in OF_DIALECT:
+                self._listeners.add(engine, name, lambda *rest: _note_sent(rest[-1]))
 
     def _look_at(self, engine: Engine) -> None:
-        """Lets guards see their database before anybody needs a connection."""
+        """Lets guards see their database where connections are open; new ones are seen anyway."""
+        if not has_connections(engine.pool):
+            return
         try:
             with engine.connect() as connection:
-                self._guards.meet(engine.dialect, connection.connection.dbapi_connection)
+                if CHANGED not in connection.info or self._guards.settings.hold(connection):
+                    self._guards.meet(engine.dialect, connection.connection.dbapi_connection)
+                    self._comparisons.met(engine)
         except SQLAlchemyError as error:
             log.warning("guards have not seen their database yet: %s", error)
 
     def _listens_to(self, bind: Any) -> bool:
         """Whether an engine or connection is one of ours; engines with options share a dialect."""
-        if isinstance(bind, Engine) and id(bind.dialect) in self._capture.changed:
-            return False  # nobody knows which of its connections would be asked
         return any(bind.dialect is engine.dialect for engine in self._engines)
-
-    def _listen_to_sessions(self, target: Any) -> None:
-        if isinstance(target, async_sessionmaker):
-            self._tell(target)
-            target = self._own_session_class(target)
-        elif isinstance(target, sessionmaker):
-            self._tell(target)
-        elif isinstance(target, Session):
-            target.info[PLUGIN] = self._asker
-            self._undo.append(lambda: target.info.pop(PLUGIN, None))
-        else:
-            raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
-        names = ["after_begin", "after_transaction_end"]
-        made = target.class_ if isinstance(target, sessionmaker) else target
-        kind = made if isinstance(made, type) else type(made)
-        if issubclass(kind, ShardedSession):
-            raise SpecError(f"{kind.__name__} asks several databases: a plugin serves one")
-        is_own = issubclass(kind, GuardedSession)
-        if not is_own or self.policy != "explicit":
-            names.append("do_orm_execute")
-        for name in names:
-            self._listen(target, name, getattr(self._asker, name))
-
-    def _own_session_class(self, factory: async_sessionmaker[Any]) -> type[Session]:
-        """A class of its own below the factory's async sessions: events of others stay apart."""
-        before = factory.kw.get("sync_session_class")
-        own = type("GuardedSync", (before or Session,), {})
-        factory.configure(sync_session_class=own)
-
-        def undo() -> None:
-            factory.kw["sync_session_class"] = before
-            if before is None:
-                del factory.kw["sync_session_class"]
-
-        self._undo.append(undo)
-        return own
-
-    def _tell(self, factory: Any) -> None:
-        """Sessions of this factory know whom to ask."""
-        before = factory.kw.get("info")
-        factory.configure(info={**(before or {}), PLUGIN: self._asker})
-
-        def undo() -> None:
-            factory.kw["info"] = {
-                name: value for name, value in factory.kw["info"].items() if name != PLUGIN
-            }
-            if before is None:
-                del factory.kw["info"]
-
-        self._undo.append(undo)
-
-    def _listen(self, target: Any, name: str, listener: Callable[..., Any]) -> None:
-        event.listen(target, name, listener)
-        self._undo.append(lambda: event.remove(target, name, listener))
 
     # Asking ------------------------------------------------------------------------
 
@@ -237,6 +215,8 @@ class BloomPlugin:
         """
         guard = self._guards.of_columns(column)
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
+        if why := self._why_another(connection):
+            return guard.unknown(why)
         if guard.feed is not None and (why := self._why_behind(guard.feed, connection)):
             return guard.unknown(why)
         pending = None if connection is None else self._capture.pending(connection)
@@ -249,16 +229,28 @@ class BloomPlugin:
         values = list(values)
         guard = self._guards.of_columns(column)
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
-        if guard.feed is not None and self._why_behind(guard.feed, connection):
+        if self._why_another(connection) or (
+            guard.feed is not None and self._why_behind(guard.feed, connection)
+        ):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
         ask = may_be_present(guard, values, pending)
         return those_left_out(values, ask), ask
 
+    def _why_another(self, connection: Connection | None) -> str:
+        """Why nobody knows which table would be asked, and where; "" if somebody does."""
+        if connection is None:
+            return next(filter(None, map(self._comparisons.why_not, list(self._engines))), "")
+        if not self._listens_to(connection):
+            return "asked on a connection that the plugin does not listen to"
+        if "schema_translate_map" in connection.get_execution_options():
+            return "asked on a connection that translates schemas"
+        if not self._guards.settings.hold(connection):
+            return UNSETTLED
+        return self._comparisons.why_not(connection)
+
     def _why_behind(self, feed: Feed, connection: Connection | None) -> str:
         """Why a guard with an outbox cannot answer on this connection; "" if it can."""
-        if connection is not None and not self._listens_to(connection):
-            return "asked on a connection that the plugin does not listen to"
         return feed.catch_up(connection)
 
     @contextlib.contextmanager
@@ -350,14 +342,16 @@ class BloomPlugin:
         if engine not in self._engines:
             raise SpecError("listen to the engine before you build: its writers must be seen")
         # A connection that is shared may be all that there is of a database.
-        if id(engine.dialect) in self._capture.changed and not shares_connections(engine):
+        settings = self._guards.settings
+        if settings.have_changed_on(engine) and not shares_connections(engine):
             engine.dispose()  # connections whose settings were changed do not come back
-            self._capture.changed.discard(id(engine.dialect))
         ensure_incarnation(engine)
         for each in self._engines:
             if each.dialect.is_async is engine.dialect.is_async:
                 with each.connect() as connection:
-                    self._guards.meet(each.dialect, connection.connection.dbapi_connection)
+                    if not settings.have_changed_on(each) or settings.hold(connection):
+                        self._guards.meet(each.dialect, connection.connection.dbapi_connection)
+                        self._comparisons.met(each)
         return [self._guards.of_columns(column) for column in columns] or list(self._guards)
 
     def rebuild(
@@ -438,4 +432,5 @@ def _of_guard(
 
 
 def _note_sent(context: Any) -> None:
-    context.root_connection.info[SENT] = True
+    with contextlib.suppress(NotImplementedError):  # SQLAlchemy looks at its first connection
+        context.root_connection.info[SENT] = True

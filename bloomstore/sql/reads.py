@@ -21,6 +21,7 @@ from sqlalchemy import Column, Join, Select, Table
 from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.cache_key import NO_CACHE
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import (
     BinaryExpression,
@@ -101,10 +102,14 @@ def plan_read(
 
 
 def are_alike(one: Any, other: Any) -> bool:
-    """Whether values of these types are sent alike; cache keys say nothing of variants."""
+    """Whether values of these types are sent alike; cache keys say nothing of variants.
+
+    Nor of types that must not be cached, which all have the same one.
+    """
     return one is other or (
         not one._variant_mapping
         and not other._variant_mapping
+        and one._static_cache_key is not NO_CACHE
         and one._static_cache_key == other._static_cache_key
     )
 

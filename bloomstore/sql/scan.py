@@ -46,10 +46,10 @@ from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, S
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.databases.facts import StillOpen
 from bloomstore.sql.incarnation import read_identity
-from bloomstore.sql.parts import parts_of
-from bloomstore.sql.pending import CHANGED
+from bloomstore.sql.parts import as_stored, parts_of
 from bloomstore.sql.ranges import Range, bound, divided
 from bloomstore.sql.reach import DatabaseError, engine_of
+from bloomstore.sql.snapshot import NotWhole, outside, require_source, snapshot
 
 
 class DatabaseSource(Source):
@@ -73,6 +73,11 @@ class DatabaseSource(Source):
             found = read_identity(self._database, connection.connection.dbapi_connection)
         return {"database": self._shown, **found}
 
+    def begin(self) -> None:
+        """A replica is refused before anything changes."""
+        with self._errors():
+            require_source(self.engine)
+
     @property
     def _shown(self) -> str:
         return self.engine.url.render_as_string(hide_password=True)
@@ -87,32 +92,29 @@ class DatabaseSource(Source):
 
     def _wait(self, wait: abc.Callable[[Connection, float], None], patience: float) -> None:
         try:
-            with self._errors(), self._autocommit() as connection:
+            with self._errors(), outside(self.engine) as connection:
                 wait(connection, patience)
         except StillOpen as error:
             raise SourceError(
                 f"what was open in {self._shown} has not ended after {patience:g} s: {error}"
             ) from None
 
-    def _autocommit(self) -> Connection:
-        return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-
     @contextmanager
     def _snapshot(self) -> abc.Iterator[Connection]:
-        level = "SERIALIZABLE" if self.engine.dialect.name == "sqlite" else "REPEATABLE READ"
-        with self._errors():
-            connection = self.engine.connect().execution_options(isolation_level=level)
-            with connection:
-                if CHANGED in connection.info:
-                    raise SourceError(f"{self._shown}: settings of the connection were changed")
-                self._database.begin_snapshot(connection)
-                yield connection
+        with self._errors(), snapshot(self.engine, self._why_another) as connection:
+            yield connection
+
+    def _why_another(self, raw: Any) -> str:
+        """Why the driver's connection would read something else than was seen before."""
+        return ""
 
     @contextmanager
     def _errors(self) -> abc.Iterator[None]:
         """Errors of the database, and of the driver itself, as an error of ours."""
         try:
             yield
+        except NotWhole as why:
+            raise SourceError(f"{self._shown}: {why}") from None
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
             raise SourceError(f"{self._shown}: {str(error).splitlines()[0]}") from error
 
@@ -193,8 +195,11 @@ class TableSource(DatabaseSource):
     def identity(self) -> dict[str, Any]:
         """The database, the columns and how they are ordered."""
         version = self.engine.dialect.server_version_info or ()
+        with self._errors(), self.engine.connect() as connection:
+            mark = self._database.mark(connection, self._table.schema, self._table.name)
         return super().identity() | {
             "table": self._table.fullname,
+            "mark": mark,
             "columns": [column.name for column in self._columns],
             "types": [
                 f"{column.type!r} {getattr(column.type, 'collation', None) or ''}".strip()
@@ -203,6 +208,10 @@ class TableSource(DatabaseSource):
             "server": ".".join(map(str, version)),
             "parallel": self._parallel,
         }
+
+    def proof(self) -> dict[str, Any]:
+        """An SQLite file that somebody has written to might as well be another one."""
+        return self._database.proof(self.engine.url)
 
     def describe(self) -> str:
         """Database, table and columns."""
@@ -250,7 +259,8 @@ class TableSource(DatabaseSource):
     def _rows(self, wanted: list[ColumnElement[bool]]) -> abc.Generator[list[Any]]:
         """Parts of the rows for which this holds, of one snapshot and proved by its count."""
         wanted = [*self._present, *wanted]
-        statement = select(*self._raw).where(*wanted)
+        stored = [as_stored(column, self.engine.dialect) for column in self._columns]
+        statement = select(*stored).where(*wanted)
         if not self.why_not_resumable:
             statement = statement.order_by(*self._raw)
         with self._snapshot() as connection:
@@ -292,7 +302,8 @@ class TableSource(DatabaseSource):
             orders += [unique["column_names"] for unique in about.get_unique_constraints(*where)]
         if names not in [order[: len(names)] for order in orders]:
             return f"no index of {self._table.fullname} begins with {', '.join(names)}"
-        return ""
+        with self._errors(), self.engine.connect() as connection:
+            return self._database.why_not_whole(connection, where[1], where[0], names)
 
 
 def connect(url: str) -> Engine:

@@ -22,6 +22,7 @@ from bloomstore.errors import BloomStoreError
 from bloomstore.sql.asker import PLUGIN, Asker
 from bloomstore.sql.metrics import Metrics
 from bloomstore.sql.option import is_guarded
+from bloomstore.sql.others import are_foreign
 from bloomstore.sql.standing import STANDING, QuickGet, Standing
 
 
@@ -207,6 +208,8 @@ class GuardedSession(Session):
             return null_result()
         if bind_arguments or not is_guarded(statement):
             return statement, params
+        if are_foreign(self.dispatch.do_orm_execute):
+            return statement, params  # they are told of what is sent, and may change it
         given = statement._execution_options
         if options:
             given = {**given, **options}

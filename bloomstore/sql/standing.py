@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import SingletonThreadPool, StaticPool
+from sqlalchemy.pool import NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.load import Load
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 STANDING = "bloomstore/standing"  # in session.info
 
 
-# Engines by class or table; SQLAlchemy 2.0 has no public name for it.
-binds_of = attrgetter("binds" if hasattr(Session(), "binds") else "_Session__binds")
+# Engines by class or table: session.binds, or session._Session__binds in SQLAlchemy 2.0.
+HAS_BINDS = hasattr(Session(), "binds")
 
 
 def bind_of(session: Any, mapper: Any, statement: Any = None) -> Any:
@@ -41,6 +40,17 @@ def shares_connections(engine: Engine) -> bool:
     return isinstance(engine.pool, (StaticPool, SingletonThreadPool))
 
 
+def has_connections(pool: Pool) -> bool:
+    """Whether connections were made that nobody was told of, and that may be lent again."""
+    if isinstance(pool, NullPool):
+        return False
+    if isinstance(pool, QueuePool):
+        return pool.checkedin() + pool.checkedout() > 0
+    if isinstance(pool, SingletonThreadPool):
+        return bool(pool._all_conns)
+    return not isinstance(pool, StaticPool) or "connection" in vars(pool)
+
+
 class QuickGet:
     """What get() of one class needs for a key that may be there."""
 
@@ -54,7 +64,7 @@ class QuickGet:
 class Known(QuickGet):
     """The same for an absent key, once it is known that the guard may answer."""
 
-    __slots__ = ("bind", "identity_class", "is_bound", "mapper")
+    __slots__ = ("bind", "identity_class", "is_bound", "is_number", "least", "mapper", "most")
 
     def __init__(self, session: Session, quick: QuickGet, mapper: Any) -> None:
         super().__init__(quick.guard, quick.load)
@@ -63,6 +73,10 @@ class Known(QuickGet):
         self.bind = bind_of(session, mapper)
         # Then get_bind() returns session.bind, and need not be called while there is no other.
         self.is_bound = not _has_own_ways(session) and session.bind is self.bind
+        # What the column can hold: two comparisons take a third of the time of `in`.
+        room = quick.guard.room
+        self.is_number = isinstance(room, range)
+        self.least, self.most = (room[0], room[-1]) if isinstance(room, range) else (0, 0)
 
 
 class Standing:
@@ -70,7 +84,7 @@ class Standing:
 
     __slots__ = (
         "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "options",
-        "reference", "transaction",
+        "reference", "transaction", "trust",
     )  # fmt: skip
 
     def __init__(self, asker: Asker, connection: Connection) -> None:
@@ -81,6 +95,7 @@ class Standing:
         self.lent = connection.connection
         self.reference = weakref.ref(self.lent)
         self.info = self.lent.info  # reading it from the connection is slow
+        self.trust: object | None = None  # of the asker, when it last compared the database
         # As far as its engine and its isolation level go; None until somebody asks: most
         # transactions that only write never do.
         self.may_skip: bool | None = None

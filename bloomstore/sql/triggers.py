@@ -2,17 +2,21 @@
 
     bloomstore_outbox_<guard>    key_1, key_2, ... with the values as they are stored
         PostgreSQL   xid         the writing transaction, indexed
-        elsewhere    id          never used twice
+        elsewhere    id          never used twice, not by an outbox that is made anew either
 
 The triggers run after the row has its final values, in the writer's transaction: a key is in the
 outbox if and only if its row was written. They see what no capture sees: other programs, COPY and
 LOAD DATA, raw cursors, rows that other triggers make or change. They do not see what a database
 does without running triggers: ALTER of a column, TRUNCATE (harmless: it only removes rows),
-DISABLE TRIGGER, ATTACH PARTITION, and on MariaDB foreign keys with ON UPDATE CASCADE.
+DISABLE TRIGGER, ATTACH PARTITION, and on MariaDB foreign keys with ON UPDATE CASCADE and EXCHANGE
+PARTITION.
 
 A trigger is not limited to UPDATE OF the key's columns: a BEFORE trigger may change a key in an
 update that does not name it. Keys that the database finds equal to the old ones are not written:
 their canonical form is the same.
+
+Statements are made for scripts as well as for drivers: clients of MariaDB end a statement at every
+semicolon, so the body of a trigger there is a single statement and has none.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -130,18 +135,23 @@ class Outbox:
         columns = ", ".join(map("{} AS {}".format, self._columns, self._keys))
         yield (
             f"CREATE TABLE {self._own} (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY)"
-            f" ENGINE=InnoDB AS SELECT {columns} FROM {self._guarded} WHERE FALSE"
+            f" ENGINE=InnoDB AUTO_INCREMENT={_first_id()}"
+            f" AS SELECT {columns} FROM {self._guarded} WHERE FALSE"
         )
         for name, event, when in self._events("NOT (NEW.{0} <=> OLD.{0})"):
             yield (
                 f"CREATE TRIGGER {self._in_schema(name)} AFTER {event} ON {self._guarded}"
-                f" FOR EACH ROW IF {when} THEN {self._insert}; END IF"
+                f" FOR EACH ROW {self._into} SELECT {self._new} FROM DUAL WHERE {when}"
             )
 
     def _create_sqlite(self) -> Iterator[str]:
         # Columns without a type keep every value as the guarded column has stored it.
         keys = ", ".join(self._keys)
         yield f"CREATE TABLE {self._own} (id INTEGER PRIMARY KEY AUTOINCREMENT, {keys})"
+        yield (
+            f"INSERT INTO {self._in_schema('sqlite_sequence')} (name, seq)"  # keeps the last id
+            f" VALUES ({quoted(outbox_name(self.guard))}, {_first_id()})"
+        )
         for name, event, when in self._events("NEW.{0} IS NOT OLD.{0}"):
             yield (
                 f"CREATE TRIGGER {self._in_schema(name)} AFTER {event}"
@@ -155,7 +165,9 @@ class Outbox:
         return "mysql" if self.dialect.name == "mariadb" else self.dialect.name
 
     def _quote(self, name: str) -> str:
-        return self.dialect.identifier_preparer.quote_identifier(name)
+        """The name quoted; some preparers double percent signs, as their drivers want them."""
+        found = self.dialect.identifier_preparer.quote_identifier(name)
+        return found.replace("%%", "%") if found.count("%") > name.count("%") else found
 
     def _in_schema(self, name: str) -> str:
         """PostgreSQL's functions of another owner must not look a name up."""
@@ -189,7 +201,19 @@ class Outbox:
 
     @property
     def _insert(self) -> str:
+        return f"{self._into} VALUES ({self._new})"
+
+    @property
+    def _into(self) -> str:
         """SQLite looks names up in the trigger's own schema, and allows no other way."""
         place = self._quote(outbox_name(self.guard)) if self._kind == "sqlite" else self._own
-        values = ", ".join(f"NEW.{name}" for name in self._columns)
-        return f"INSERT INTO {place} ({', '.join(self._keys)}) VALUES ({values})"
+        return f"INSERT INTO {place} ({', '.join(self._keys)})"
+
+    @property
+    def _new(self) -> str:
+        return ", ".join(f"NEW.{name}" for name in self._columns)
+
+
+def _first_id() -> int:
+    """Above every id of an outbox that had the same name: microseconds since 1970."""
+    return time.time_ns() // 1000

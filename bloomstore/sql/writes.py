@@ -8,7 +8,6 @@ A plan never holds a value: compiled statements are cached and serve many values
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -17,10 +16,9 @@ from sqlalchemy import Column, Table
 from sqlalchemy.sql import Delete, Insert, TableClause, Update, visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnClause, Null
-from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql.text import Effect, Text
 
 GuardsOf: TypeAlias = Callable[[TableClause], list[ActiveGuard]]
 
@@ -58,6 +56,7 @@ class WritePlan:
 
     written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = ()
     deleted_from: tuple[ActiveGuard, ...] = ()
+    effects: Effect = Effect.NOTHING  # on the settings of the connection
     # Those of the written whose values are sent, and those of which some come from the server.
     sent: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
     made: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
@@ -71,39 +70,49 @@ class WritePlan:
         object.__setattr__(self, "made", tuple(each for each, made in pairs if made))
 
 
+_ROWIDS = ("rowid", "oid", "_rowid_")
 NOTHING = WritePlan()  # writes, but to no guarded table
 READS = WritePlan()  # never writes
-# What a SELECT is compiled to, if nobody else takes part in it: options may bring a common table
-# expression that writes, and @compiles anything.
-_READS_ONLY = re.compile(
-    r"[\s(]*(?:SELECT|VALUES|WITH(?!.*\bAS\s+[\w\s]*\(\s*(?:INSERT|UPDATE|DELETE|MERGE)))\b",
-    re.DOTALL | re.IGNORECASE,
-)
+# What may stand behind the first word of a write. IGNORE is looked for where keys are.
+_PREFIXES = frozenset("OR REPLACE IGNORE ABORT FAIL ROLLBACK LOW_PRIORITY HIGH_PRIORITY".split())
 
 
 def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
-    """The plan of one compiled statement; None if there is text inside that may write."""
+    """The plan of one compiled statement; None if it does more than its structure says.
+
+    Text inside of it, prefixes, suffixes, hints and functions of @compiles may do anything, and
+    options may bring a common table expression that writes: the text that was made must be one
+    statement, and have as many parts that write as the structure has.
+    """
     statement = compiled.statement
     written: list[tuple[ActiveGuard, tuple[Source, ...]]] = []
     deleted: list[ActiveGuard] = []
     assert statement is not None
-    writes = False
-    for element in visitors.iterate(statement):
-        if isinstance(element, TextualSelect) or _changes_settings(element):
-            return None
-        if not isinstance(element, (Insert, Update, Delete)):
-            continue
-        writes = True
+    made = Text(compiled.string, compiled.dialect.name)
+    elements = [
+        element
+        for element in visitors.iterate(statement)
+        if isinstance(element, (Insert, Update, Delete))
+    ]
+    if not elements:
+        is_whole = not compiled.literal_execute_params  # what is rendered later is not seen here
+        return READS if made.is_harmless and is_whole else None
+    effects = made.effects & ~Effect.WRITES
+    if not made.is_one or made.verbs != len(elements) or effects & ~Effect.SETS:
+        return None
+    if not all(map(_is_as_structured, elements)):
+        return None
+    for element in elements:
         for table, guard in _guards(element, guards_of):
             if isinstance(element, Delete):
                 deleted.append(guard)
-            elif hasattr(type(element), "_compiler_dispatcher"):
-                written.append((guard, (Nowhere("its SQL is made by a function of @compiles"),)))
             elif element is not statement:
                 written.append((guard, (Nowhere("written by a common table expression"),)))
             elif not isinstance(table, Table):
                 if isinstance(element, Insert) or _names_set(element, compiled) & _names(guard):
                     written.append((guard, (Nowhere("written through sqlalchemy.table()"),)))
+            elif _sets_rowid(element, compiled, table, guard):
+                written.append((guard, (Nowhere("the rowid is set by another name"),)))
             elif isinstance(element, Insert):
                 sources = tuple(
                     _inserted(element, compiled, column) for column in _columns(table, guard)
@@ -119,13 +128,15 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
                     sources = (Nowhere("a part of a composite key was updated"),)
                 if sources:
                     written.append((guard, sources))
-    if not writes:
-        return READS if _READS_ONLY.match(compiled.string) else None
-    return WritePlan(tuple(written), tuple(deleted)) if written or deleted else NOTHING
+    if not (written or deleted or effects):
+        return NOTHING
+    return WritePlan(tuple(written), tuple(deleted), effects)
 
 
-def _changes_settings(element: Any) -> bool:
-    return isinstance(element, FunctionElement) and element.name.lower() == "set_config"
+def _is_as_structured(element: Insert | Update | Delete) -> bool:
+    """Whether the SQL of a write is SQLAlchemy's own, and its prefixes say nothing unknown."""
+    prefixes = " ".join(str(prefix) for prefix, _ in element._prefixes).upper().split()
+    return not hasattr(type(element), "_compiler_dispatcher") and _PREFIXES.issuperset(prefixes)
 
 
 def _guards(
@@ -153,6 +164,29 @@ def _names_set(statement: Update, compiled: SQLCompiler) -> set[str]:
     """The names of what an UPDATE sets, or may set."""
     keys = [*_set_columns(statement), *(compiled.column_keys or ())]
     return {str(getattr(key, "name", key)).lower() for key in keys}
+
+
+def _sets_rowid(
+    element: Insert | Update, compiled: SQLCompiler, table: Table, guard: ActiveGuard
+) -> bool:
+    """Whether SQLite's rowid may be set, which is the primary key by another name."""
+    names = set(_ROWIDS) - guard.live_names  # a column of such a name is only that column
+    if compiled.dialect.name != "sqlite" or not names:
+        return False
+    keys: list[Any] = [*(compiled.column_keys or ()), *(element._values or {})]
+    keys += [key for rows in element._multi_values for row in rows for key in row]
+    if isinstance(element, Update):
+        keys += _set_columns(element)
+    clause: Any = element._post_values_clause if isinstance(element, Insert) else None
+    keys += [key for key, _ in _pairs(clause)]
+    by_key = {column.key: column.name for column in table.columns}
+    return any(str(getattr(key, "name", by_key.get(key, key))).lower() in names for key in keys)
+
+
+def _pairs(clause: Any) -> list[tuple[Any, Any]]:
+    """What ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE sets."""
+    changes = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None)
+    return list(changes.items() if isinstance(changes, dict) else changes or ())
 
 
 def _columns(table: Table, guard: ActiveGuard) -> list[Column[Any] | None]:
@@ -271,11 +305,9 @@ def _with_conflict(
     clause = statement._post_values_clause
     if clause is None:
         return sources
-    changes = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None)
-    pairs = changes.items() if isinstance(changes, dict) else changes or ()
     guarded = {column.name.lower() for column in guard.declared.columns}
     by_key = {column.key: column.name for column in table.columns}
-    for key, value in pairs:
+    for key, value in _pairs(clause):
         name = str(getattr(key, "name", by_key.get(key, key))).lower()
         if name in guarded and not (
             isinstance(value, Column)

@@ -62,7 +62,7 @@ def test_a_guard_that_is_left_alone_is_status_1(cli: Cli, url: str, store: Path)
     [
         (["URL", "STORE", "--every", "0"], "--every is a number of seconds above 0, got 0"),
         (["URL", "STORE", "--json"], "--json is for --once"),
-        (["URL", "missing"], "no store at missing"),
+        (["URL", "missing"], "/missing"),
         (["sqlite:////nowhere/at/all.db", "STORE", "--once"], "all.db: there is no such file"),
     ],
 )

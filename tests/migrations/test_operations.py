@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 
 import pytest
 import sqlalchemy as sa
@@ -103,6 +104,69 @@ def test_a_revision_can_be_written_as_sql(revised, engine) -> None:
         "public.", ""
     ).replace("`", "")
     assert tables(engine) == []
+
+
+def run_script(script: str, engine: sa.Engine, kind: str) -> None:
+    """As an administrator would: by the client program, or what it does with a script."""
+    if kind == "sqlite":
+        raw = engine.raw_connection()
+        raw.driver_connection.executescript(script)
+        raw.close()
+    elif kind == "postgresql":
+        with engine.connect() as connection:
+            connection.connection.driver_connection.execute(script)
+            connection.connection.driver_connection.commit()
+    else:
+        url = engine.url
+        server = [f"--socket={url.query['unix_socket']}", f"--user={url.username}", url.database]
+        subprocess.run(["mariadb", *server], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("column", ["age", "50%", "a:b", "a%s", "%(a)s"])
+def test_a_script_of_a_revision_makes_what_the_revision_makes(
+    application, engine, url, kind, column
+) -> None:
+    """Clients of MariaDB end a statement at each semicolon, whatever is around it."""
+    table = sa.Table(
+        "t%", sa.MetaData(), sa.Column("id", sa.Integer), sa.Column(column, sa.Integer)
+    )
+    table.create(engine)
+    outbox = f"op.create_guard_outbox('t%', [{column!r}], name='g%:x')"
+    application.revise("only", outbox, "pass", depends="bloomstore_0002")
+    application.config.output_buffer = out = io.StringIO()
+    application("upgrade", "heads", sql=True)
+    run_script(out.getvalue(), engine, kind)
+    with engine.begin() as connection:
+        connection.execute(table.insert().values({"id": 1, column: 5}))
+        connection.execute(table.update().values({column: 6}))
+        found = sa.text(f"SELECT key_1 FROM {outbox_name('g%:x')} ORDER BY key_1")
+        assert connection.execute(found).scalars().all() == [5, 6]
+    assert list(migrate.check(url.render_as_string(hide_password=False))) == []
+
+
+@pytest.mark.parametrize("column", ["50%", "a:b", "a%s"])
+def test_a_revision_takes_names_that_drivers_read_otherwise(application, engine, column) -> None:
+    table = sa.Table("t%", sa.MetaData(), sa.Column("id", sa.Integer), sa.Column(column, sa.Text))
+    table.create(engine)
+    given = f"('t%', [{column!r}])"
+    up, down = f"op.create_guard_outbox{given}", f"op.drop_guard_outbox{given}"
+    application.revise("only", up, down, depends="bloomstore_0002")
+    application("upgrade", "heads")
+    with engine.begin() as connection:
+        connection.execute(table.insert().values({"id": 1, column: "x"}))
+        found = sa.text(f"SELECT key_1 FROM {outbox_name(f't%.{column}')}")
+        assert connection.execute(found).scalars().all() == ["x"]
+    application("downgrade", "base")
+    assert outbox_name(f"t%.{column}") not in sa.inspect(engine).get_table_names()
+
+
+def test_check_finds_an_outbox_that_was_made_by_half(revised, engine, url) -> None:
+    revised("upgrade", "heads")
+    with engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM bloomstore_guards"))
+    (problem,) = migrate.check(url.render_as_string(hide_password=False))
+    assert outbox_name("users.age") in problem
+    assert "did not end" in problem
 
 
 @pytest.fixture

@@ -35,6 +35,11 @@ def make(engine: sa.Engine) -> None:
     """The table, bloomstore's tables, and an outbox for each guard."""
     migrate.upgrade(engine.url.render_as_string(hide_password=False))
     FedBase.metadata.create_all(engine)
+    make_outboxes(engine)
+
+
+def make_outboxes(engine: sa.Engine) -> None:
+    """An outbox for each guard."""
     with engine.begin() as connection:
         for column in COLUMNS:
             outbox = Outbox(f"parcels.{column}", "parcels", [column], None, engine.dialect)

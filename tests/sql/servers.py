@@ -57,7 +57,8 @@ def empty(engine: sa.Engine) -> None:
             found = [(name, kind) for name, kind in run("SHOW FULL TABLES")]
             run("SET FOREIGN_KEY_CHECKS = 0")
             for what, kind in (("TABLE", "BASE TABLE"), ("VIEW", "VIEW")):
-                if names := [f"`{name}`" for name, each in found if each == kind]:
+                names = [f"`{name}`".replace("%", "%%") for name, each in found if each == kind]
+                if names:
                     run(f"DROP {what} {', '.join(names)}")
             run("SET FOREIGN_KEY_CHECKS = 1")
         else:

@@ -99,3 +99,39 @@ async def write(sessions: Any, email: str) -> None:
         session.add(User(email=email))
         await session.flush()
         await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("driver", ["aiosqlite", "asyncpg"])
+def test_a_rebuild_that_is_cut_off_gives_its_connection_back(
+    driver: str, tmp_path: Path, store: bloomstore.Store, running: Callable[[str], sa.URL]
+) -> None:
+    if driver == "asyncpg":
+        url = running("postgresql").set(drivername="postgresql+asyncpg")
+    else:
+        url = sa.make_url(f"sqlite+aiosqlite:///{tmp_path}/data.db")
+
+    def stop(name: str, rows: int) -> None:
+        if rows:
+            raise RuntimeError("cut off")
+
+    async def main() -> None:
+        engine = create_async_engine(url)
+        async with engine.begin() as connection:
+            await connection.run_sync(Base.metadata.drop_all)
+            await connection.run_sync(Base.metadata.create_all)
+            await connection.execute(sa.insert(User), [{"id": n} for n in range(1, 50)])
+        plugin = BloomPlugin(store, Base.metadata)
+        plugin.listen(engine)
+        await plugin.build_async(engine)
+        kept = None
+        try:
+            await plugin.rebuild_async(engine, User.id, progress=stop)
+        except RuntimeError as error:  # its traceback keeps every frame alive
+            kept = error
+        assert kept is not None
+        assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+        await plugin.rebuild_async(engine, User.id)
+        plugin.unlisten()
+        await engine.dispose()
+
+    asyncio.run(main())

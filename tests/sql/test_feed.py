@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,8 +17,9 @@ from sqlalchemy.orm import sessionmaker
 import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.rebuild import SourceError
-from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded, GuardedSession, migrate
 from bloomstore.sql import feed as feed_module
+from bloomstore.sql.follow import Follower
 from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.triggers import Outbox, outbox_name
 
@@ -459,3 +461,106 @@ def test_a_release_without_the_outbox_stops_when_there_is_one(store, world, aski
     plugin.unlisten()
     without.unlisten()
     other.dispose()
+
+
+@only_postgresql
+def test_rows_of_copy_freeze_are_not_absent_to_an_older_snapshot(world, asking, plugin) -> None:
+    """They are visible to every snapshot, the outbox's rows are not."""
+    fresh = "SELECT id FROM parcels WHERE id = 777"
+    with asking.connect() as connection:
+        connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        assert plugin.probe(Parcel.id, 776, connection=connection) is Answer.ABSENT
+        with world.connect() as other:
+            driver = other.connection.driver_connection
+            driver.execute("TRUNCATE parcels")
+            with driver.cursor().copy("COPY parcels (id) FROM STDIN WITH (FREEZE)") as copy:
+                copy.write("777\n")
+            driver.commit()
+        assert connection.exec_driver_sql(fresh).all() == [(777,)]
+        connection.execute(sa.update(Parcel).values(note="x").where(Parcel.id == 1))  # asks anew
+        answer = plugin.probe(Parcel.id, 777, connection=connection)
+        assert answer.reason == feed_module.REWRITTEN
+        connection.rollback()
+    assert asked(asking, plugin, Parcel.id, 777) is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.id, 778) is Answer.ABSENT
+
+
+@only_postgresql
+@pytest.mark.parametrize(
+    "how",
+    [
+        [
+            "CREATE TABLE fresh (LIKE parcels INCLUDING ALL)",
+            "INSERT INTO fresh (id) VALUES (777)",
+            "ALTER TABLE parcels RENAME TO old",
+            "ALTER TABLE fresh RENAME TO parcels",
+        ],
+        ["ALTER TABLE parcels DISABLE TRIGGER ALL", "INSERT INTO parcels (id) VALUES (777)"],
+    ],
+    ids=["swapped", "disabled"],
+)
+def test_a_table_without_its_triggers_is_unknown_on_old_connections_too(
+    world, asking, plugin, how
+) -> None:
+    assert asked(asking, plugin, Parcel.id, 777) is Answer.ABSENT
+    write(world, *how)
+    assert asked(asking, plugin, Parcel.id, 777).reason == feed_module.UNFED
+    if "fresh" in how[0]:
+        write(world, "DROP TABLE parcels", "ALTER TABLE old RENAME TO parcels")
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("how", ["copied", "vacuumed"])
+def test_the_copy_of_an_sqlite_file_is_another_database(
+    world, plugin, store, tmp_path, how
+) -> None:
+    """Its writers fill its own outbox, and the follower is on the original."""
+    Follower(world, store).run_once()
+    copy = tmp_path / "copy.db"
+    if how == "copied":
+        shutil.copy(world.url.database, copy)
+    else:
+        write(world.execution_options(isolation_level="AUTOCOMMIT"), f"VACUUM INTO '{copy}'")
+    plugin.unlisten()
+    engine = sa.create_engine(f"sqlite:///{copy}")
+    other = listening(store, engine)
+    write(engine, insert(7, "x7"))
+    Follower(world, store).run_once()
+    assert "another database" in other.probe(Parcel.code, "x7").reason
+    other.build(engine)
+    Follower(engine, store).run_once()
+    assert other.probe(Parcel.code, "x7") is Answer.MAYBE
+    assert other.probe(Parcel.code, "zz") is Answer.ABSENT
+    other.unlisten()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+def test_partitions_of_mariadb_are_vouched_for_or_unknown(engine, store) -> None:
+    """EXCHANGE PARTITION brings rows in that run no trigger."""
+    url = engine.url.render_as_string(hide_password=False)
+    migrate.upgrade(url)
+    write(
+        engine,
+        "CREATE TABLE u (id INT PRIMARY KEY) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN (200))",
+        *Outbox("u.id", "u", ["id"], None, engine.dialect).create(),
+    )
+    for vouches in (False, True):
+        guard = Guard(feed="outbox", staleness=60, ignore_triggers=vouches)
+        column = sa.Column("id", sa.Integer, primary_key=True, info={"bloomstore": guard})
+        metadata = sa.MetaData()
+        sa.Table("u", metadata, column)
+        plugin = BloomPlugin(store, metadata)
+        plugin.listen(engine)
+        if vouches:
+            plugin.build(engine)
+            Follower(engine, store).run_once()
+            assert plugin.probe(column, 150) is Answer.ABSENT
+        else:
+            with pytest.raises(BuildError, match="EXCHANGE PARTITION"):
+                plugin.build(engine)
+        plugin.unlisten()
+        engine.dispose()
+    (problem,) = migrate.check(url)
+    assert "EXCHANGE PARTITION" in problem

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
 
 import bloomstore
+from bloomstore.rebuild.verify import verify
 from bloomstore.sql import Answer, BloomPlugin, Guard, follow, migrate
 from bloomstore.sql import feed as feed_module
 from bloomstore.sql.follow import Follower
+from bloomstore.sql.guarded import GuardSource
 from bloomstore.sql.triggers import Outbox, outbox_name
 
 from . import fed
@@ -62,6 +64,36 @@ def test_a_pass_brings_keys_and_makes_a_stale_answer_possible(world, store, plug
     assert plugin.probe(Parcel.code, "zz") is Answer.ABSENT
     assert plugin.probe(Parcel.id, 5).reason == feed_module.NO_ANSWER  # it allows no staleness
     assert waiting(world) == 0 or kind == "postgresql"
+
+
+def test_a_connection_that_reads_other_values_brings_no_keys(world, store, plugin, kind) -> None:
+    if kind != "sqlite":
+        pytest.skip("text_factory is SQLite's")
+    reading = sa.create_engine(world.url)
+    sa.event.listen(
+        reading,
+        "connect",
+        lambda raw, _: setattr(raw, "text_factory", lambda b: b.decode().lower()),
+    )
+    write(world, insert(1, "ABC"))
+    passes = Follower(reading, store, keep=0).run_once()
+    assert "text_factory" in {done.name: done.doubt for done in passes}["parcels.code"]
+    assert plugin.probe(Parcel.code, "ABC") is not Answer.ABSENT
+    assert waiting(world) == 1
+    reading.dispose()
+
+
+def test_verify_does_not_miss_what_is_still_in_the_outbox(world, store, plugin) -> None:
+    write(world, insert(1, "a"), insert(2, "b"))
+    source = GuardSource(store, world, plugin.guards["parcels.code"].declared)
+    assert waiting(world) == 2
+    found = verify(store, "parcels.code", source, probes=10)
+    assert (found.rows, found.missing) == (2, 0)
+    feed = plugin.guards["parcels.code"].feed
+    lost = f"DELETE FROM {feed.outbox(world.dialect)} WHERE {feed.keys[0]} = 'b'"
+    write(world, lost)
+    found = verify(store, "parcels.code", source, probes=10)
+    assert (found.missing, found.first_missing) == (1, ["b"])
 
 
 def test_an_old_pass_is_worth_nothing(world, store, plugin, monkeypatch) -> None:
@@ -144,6 +176,112 @@ def test_one_store_has_each_outbox(world, store, plugin, tmp_path, asking) -> No
         assert other.probe(Parcel.code, "a") is Answer.MAYBE
         assert other.probe(Parcel.code, "zz") is Answer.ABSENT
         other.unlisten()
+
+
+@pytest.fixture
+def stalled(world, store, monkeypatch) -> Iterator[Callable[[], list[follow.Pass]]]:
+    """A follower that has read and applied keys of parcels.code and has not deleted them yet.
+
+    Called, it goes on to its end and says what it did.
+    """
+    write(world, insert(1, "a1"), insert(2, "a2"), insert(3, "a3"))
+    at, go, honest = threading.Event(), threading.Event(), feed_module.Feed.apply
+
+    def apply(self, raw) -> str:
+        why = honest(self, raw)
+        if threading.current_thread().name == "stalled" and self._guard.name == "parcels.code":
+            at.set()
+            assert go.wait(60)
+        return why
+
+    monkeypatch.setattr(feed_module.Feed, "apply", apply)
+    done: list[follow.Pass] = []
+    own = sa.create_engine(world.url)
+    run = threading.Thread(target=lambda: done.extend(Follower(own, store).run_once()))
+    run.name = "stalled"
+    run.start()
+    assert at.wait(60)
+
+    def go_on() -> list[follow.Pass]:
+        go.set()
+        run.join(60)
+        assert not run.is_alive()
+        return done
+
+    yield go_on
+    go_on()
+    own.dispose()
+
+
+@elsewhere
+def test_a_stalled_follower_deletes_nothing_of_an_outbox_made_anew(
+    world, asking, store, plugin, stalled
+) -> None:
+    fed.unmake(world)
+    fed.make_outboxes(world)
+    asking.dispose()
+    plugin.build(asking, force=True)
+    write(world, insert(11, "a11"), insert(12, "a12"), insert(13, "a13"))
+    assert {done.doubt for done in stalled() if done.name == "parcels.code"} == {follow.MOVED}
+    assert waiting(world) == 3
+    Follower(world, store).run_once()
+    assert plugin.probe(Parcel.code, "a12") is Answer.MAYBE
+
+
+@elsewhere
+def test_ids_of_an_outbox_made_anew_begin_above_the_old_ones(world) -> None:
+    last = f"SELECT max(id) FROM {outbox_name('parcels.code')}"
+    write(world, insert(1, "a"))
+    with world.connect() as connection:
+        old = connection.execute(sa.text(last)).scalar_one()
+    fed.unmake(world)
+    fed.make_outboxes(world)
+    write(world, insert(2, "b"))
+    with world.connect() as connection:
+        assert connection.execute(sa.text(last)).scalar_one() > old + 1
+
+
+@elsewhere
+def test_a_stalled_follower_deletes_nothing_that_another_store_has_taken_over(
+    world, asking, store, plugin, stalled, tmp_path
+) -> None:
+    """The new store takes over first, and is built after it: that is the one order."""
+    with bloomstore.open(tmp_path / "other") as second:
+        passes = Follower(world, second, takes_over=True).run_once()
+        assert {done.doubt for done in passes} == {f"it is not built in {second.path}"}
+        assert "another store" not in str(passes)
+        own = sa.create_engine(world.url)
+        other = listening(second, own)
+        other.build(own)
+        write(world, insert(4, "a4"))
+        assert {done.doubt for done in stalled() if done.name == "parcels.code"} == {follow.MOVED}
+        assert {done.doubt for done in Follower(world, second).run_once()} == {""}
+        assert other.probe(Parcel.code, "a4") is Answer.MAYBE
+        assert other.probe(Parcel.code, "zz") is Answer.ABSENT
+        assert "invalidated" in Follower(world, store).run_once()[0].doubt
+        other.unlisten()
+        own.dispose()
+
+
+@only_postgresql
+def test_a_purge_leaves_what_a_rebuild_has_still_to_read(
+    world, asking, store, plugin, monkeypatch
+) -> None:
+    honest = GuardSource.settle
+
+    def settle(self, patience) -> None:
+        write(world, insert(7, "during"))
+        Follower(world, store, keep=0).run_once()
+        write(world, insert(8, "later"))
+        Follower(world, store, keep=0).run_once()
+        honest(self, patience)
+
+    monkeypatch.setattr(GuardSource, "settle", settle)
+    plugin.rebuild(asking, Parcel.code)
+    assert asked(asking, plugin, Parcel.code, "during") is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.code, "zz") is Answer.ABSENT
+    Follower(world, store, keep=0).run_once()
+    assert waiting(world) == 0
 
 
 @only_postgresql

@@ -349,7 +349,7 @@ def test_another_running_process_sees_unknown_become_valid(
     with workers(url, store.path, "ask") as (asking,):
         lines = asking.stdout
         assert lines is not None
-        assert next(lines) == "fenced: for the test\n"
+        assert next(lines) != "valid\n"  # fenced, and nobody has seen the database here yet
         command = [sys.executable, "-m", "bloomstore", "rebuild", str(store.path), "users.email"]
         root = Path(bloomstore.__file__).parents[1]
         subprocess.run(
@@ -357,7 +357,7 @@ def test_another_running_process_sees_unknown_become_valid(
         )
         ends = time.monotonic() + 20
         while (line := next(lines)) != "valid\n":
-            assert line.startswith("fenced")
+            assert line.startswith(("fenced", "its database"))
             assert time.monotonic() < ends
     assert checker.probe(User.email, "nobody") is Answer.ABSENT
 
@@ -425,3 +425,18 @@ def test_snapshots_of_other_roles_are_waited_for(engine, kind: str) -> None:
         modest.dispose()
         with engine.begin() as connection:
             connection.exec_driver_sql("DROP ROLE modest")
+
+
+def test_a_table_that_was_emptied_leaves_room_for_what_the_guard_declares(
+    filled: BloomPlugin, engine: sa.Engine, sessions: sessionmaker[GuardedSession]
+) -> None:
+    with sessions.begin() as session:
+        session.execute(sa.delete(User))
+    filled.rebuild(engine)
+    declared = 100  # of the guard of users.email
+    name = next(name for name in filled.store if "email" in name)
+    seen = filled.store[name]
+    assert seen.stats().stages[0].capacity == declared
+    with sessions.begin() as session:
+        session.add_all([User(email=f"{number}@y") for number in range(declared // 2)])
+    assert len(seen.stats().stages) == 1

@@ -64,12 +64,13 @@ def text_type(kind: str) -> sa.String:
     return sa.String(20, collation="utf8mb4_bin" if kind == "mariadb" else None)
 
 
-def test_a_str_enum_is_its_value(store, engine, kind) -> None:
+def test_a_str_enum_may_be_written_in_any_way(store, engine, kind) -> None:
     table = table_of(text_type(kind))
     plugin = built(store, engine, table.metadata)
     with engine.begin() as connection:
         connection.execute(sa.insert(table).values(id=1, c=Color.RED))
-    assert plugin.probe(table.c.c, "red") is Answer.MAYBE
+    assert plugin.probe(table.c.c, "red") is not Answer.ABSENT
+    assert plugin.probe(table.c.c, Color.RED) is not Answer.ABSENT
     plugin.unlisten()
 
 

@@ -14,7 +14,6 @@ import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard
 from bloomstore.sql.databases.sqlite import affinity_of, column_definitions
-from bloomstore.sql.text import Text
 
 from . import servers
 from .conftest import every_row_is_known
@@ -253,42 +252,6 @@ def test_a_full_plugin_life_with_two_engines(store, engine) -> None:
     assert plugin.probe(Thing.id, 4) is Answer.ABSENT
     plugin.unlisten()
     second.dispose()
-
-
-@pytest.mark.parametrize(
-    ("sql", "writes", "commits"),
-    [
-        ("SELECT * FROM users", False, False),
-        ("  -- note\n /* x */ (SELECT 1)", False, False),
-        ("SELECT * FROM users FOR UPDATE", False, False),
-        ("SELECT * FROM users FOR NO KEY UPDATE", False, False),
-        ("INSERT INTO users VALUES (1)", True, False),
-        ("WITH x AS (INSERT INTO users VALUES (1) RETURNING 1) SELECT 1", True, False),
-        ("SELECT 1; UPDATE users SET a = 1", True, False),
-        ("/*! INSERT INTO users */ SELECT 1", True, False),
-        ("INSERT INTO log VALUES ('--'); INSERT INTO users VALUES (1)", True, False),
-        ("UPDATE other SET a = 1", False, False),
-        ("CALL anything()", True, True),
-        ("DO $$ BEGIN END $$", True, True),
-        ("COPY other FROM stdin", True, True),
-        ("ALTER TABLE users ADD x int", True, True),
-        ("CREATE TABLE users (id int)", True, True),
-        ("CREATE UNIQUE INDEX i ON users (a)", False, True),
-        ("SELECT * INTO users FROM other", True, False),
-        ("DELETE FROM users", False, False),
-        ("TRUNCATE users", False, True),
-        ("COMMIT", False, True),
-        ("PREPARE TRANSACTION 'x'", False, True),
-        ("SAVEPOINT a", False, False),
-        ("REPLACE INTO `users` VALUES (1)", True, False),
-        ("MERGE INTO users USING x ON true", True, False),
-        ("", False, True),
-    ],
-)
-def test_text_is_judged_by_its_words(sql: str, writes: bool, commits: bool) -> None:
-    text = Text(sql)
-    assert text.writes_to("users") is writes
-    assert text.may_commit is commits
 
 
 def test_collations_are_read_from_create_table() -> None:

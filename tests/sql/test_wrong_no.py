@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from sqlalchemy.orm import sessionmaker
 
 import bloomstore
 from bloomstore.errors import SpecError, StoreFailed, StoreLocked
-from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded
+from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded
 from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.levels import is_autocommit
 
@@ -154,7 +155,10 @@ def test_a_value_that_is_cast_before_it_is_stored(
     run(engine, f"CREATE TABLE trapped (id integer PRIMARY KEY, c {live})")
     right = {datetime: sa.DateTime(live.endswith("tz")), float: sa.Float(), Decimal: sa.Numeric()}
     table, other = table_of(declared), table_of(right[type(stored)])
-    plugin = built(store, engine, table.metadata)
+    plugin = BloomPlugin(store, table.metadata)
+    plugin.listen(engine)
+    with contextlib.suppress(BuildError):  # some casts are in doubt from the beginning
+        plugin.build(engine)
     asks = BloomPlugin(store, other.metadata)
     second = sa.create_engine(engine.url)
     asks.listen(second)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
@@ -34,6 +35,7 @@ class ColumnFacts:
     canon: Canon | None = None
     doubt: str = ""
     has_default: bool = False  # the database may fill it in, whatever the application declares
+    blurred: str = ""  # why the driver may read another value than the stored one; builds do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class TableFacts:
     triggers: tuple[str, ...] = ()  # and views through which the table can be written
     feeds: tuple[str, ...] = ()  # triggers of bloomstore that always run: they feed an outbox
     hazards: dict[str, str] = field(default_factory=dict)
+    unfed: str = ""  # how rows may come in without running a trigger
     doubt: str = ""
     schema: str = ""  # where a name without a schema was found
     path: tuple[str, ...] = field(default=(), compare=False)  # where such names are looked for
@@ -68,8 +71,25 @@ class Database(Protocol):
     def wait_for_readers(self, connection: Connection, patience: float) -> None:
         """Returns when every snapshot that was open at the call has ended. StillOpen if not."""
 
+    def mark(self, connection: Connection, schema: str | None, table: str) -> str:
+        """What tells a table from one that has its name later, and its order from a later one."""
+
+    def why_not_whole(
+        self, connection: Connection, schema: str | None, table: str, columns: Sequence[str]
+    ) -> str:
+        """Why ORDER BY may compare only the beginning of these columns; "" if it never does."""
+
+    def proof(self, url: URL) -> dict[str, Any]:
+        """What has changed if this database is another one now, where nothing inside tells."""
+
+    def why_behind(self, connection: Connection) -> str:
+        """Why this server may lack what was committed on another; "" if it is the first to know."""
+
     def begin_snapshot(self, connection: Connection) -> None:
-        """Makes the connection see one moment of the database from now on."""
+        """Makes the connection see one moment from now on, all rows of it or an error."""
+
+    def why_hidden(self, error: Exception) -> str:
+        """What to do if this error means that the role must not see all rows; "" if it does not."""
 
 
 class StillOpen(Exception):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy.engine import Connection
+from sqlalchemy import text
+from sqlalchemy.engine import URL, Connection
 
 from bloomstore.sql import canon
 from bloomstore.sql.canon import Canon
@@ -19,24 +22,36 @@ from bloomstore.sql.databases.facts import (
     rows,
 )
 
+_TEXTS = canon.Texts(has_nul=False)
+
+
+def _integer(bits: int) -> Canon:
+    room = canon.integers(bits)
+    return Canon("integer/1", canon.integer(room), int, room=room)
+
+
+_TEXT = Canon("text/1", canon.text(_TEXTS), str, room=_TEXTS)
 _PLAIN: dict[str, Canon] = {
-    "int2": Canon("integer/1", canon.integer, int),
-    "int4": Canon("integer/1", canon.integer, int),
-    "int8": Canon("integer/1", canon.integer, int),
+    "int2": _integer(16),
+    "int4": _integer(32),
+    "int8": _integer(64),
     "bool": Canon("boolean/1", canon.boolean),
     "float8": Canon("double/1", canon.double),
     "float4": Canon("single/1", canon.single),
     "uuid": Canon("uuid/1", canon.uuid),
     "bytea": Canon("binary/1", canon.binary),
     "date": Canon("day/1", canon.day),
-    "text": Canon("text/1", canon.text, str),
-    "bpchar": Canon("text without trailing blanks/1", canon.text_without_trailing_blanks),
+    "text": _TEXT,
 }
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype::text, a.atttypmod,
        coalesce(c.collname, ''), coalesce(c.collisdeterministic, true), a.attgenerated::text,
        (SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
         FROM pg_enum e WHERE e.enumtypid = t.oid),
+       (SELECT array_agg(e.enumlabel::text) FROM pg_enum e WHERE e.enumtypid = t.oid),
+       EXISTS (SELECT FROM pg_operator o JOIN pg_type x ON x.oid IN (o.oprleft, o.oprright)
+               WHERE o.oprname = '=' AND o.oid >= 16384 AND x.typcategory = t.typcategory
+               AND (x.oid = t.oid OR x.typnamespace = 'pg_catalog'::regnamespace)),
        a.attnum, a.atthasdef OR a.attidentity <> ''
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
      LEFT JOIN pg_collation c ON c.oid = a.attcollation
@@ -89,13 +104,21 @@ def identity(cursor: Cursor) -> dict[str, str]:
 
 
 def is_exact(cursor: Cursor) -> str:
-    """PostgreSQL stores what it is sent or raises."""
+    """PostgreSQL stores what it is sent or raises, if nobody converts it on the way."""
+    ((server, client),) = rows(
+        cursor, "SELECT current_setting('server_encoding'), current_setting('client_encoding')"
+    )
+    if (server, client) != ("UTF8", "UTF8"):
+        return f"the encodings of server and client are {server} and {client}, not UTF8"
     return ""
 
 
 def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     """Everything from the system catalogs."""
-    ((number,),) = rows(cursor, "SHOW server_version_num")
+    ((number, digits),) = rows(
+        cursor,
+        "SELECT current_setting('server_version_num'), current_setting('extra_float_digits')",
+    )
     version = str(int(number) // 10_000)
     full = ".".join(
         '"' + part.replace('"', '""') + '"' for part in (schema, table) if part is not None
@@ -119,6 +142,8 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     for name, *row, place, has_default in rows(cursor, _COLUMNS.format(oid=int(oid))):
         numbers[place] = name.lower()
         found = replace(_column(*row), has_default=has_default)
+        if int(digits) < 1 and found.type in ("real", "double precision"):
+            found = replace(found, blurred=f"extra_float_digits is {digits}: floats are rounded")
         if name.lower() in columns:
             found = replace(found, canon=None, doubt="another column differs in case only")
         columns[name.lower()] = found
@@ -149,6 +174,8 @@ def _column(
     is_deterministic: bool,
     generated: str,
     labels: str | None,
+    each: list[str] | None,
+    has_operator: bool,
 ) -> ColumnFacts:
     if labels is not None:  # a label that is renamed is renamed in every row
         shown = f"{shown} ({labels})"
@@ -156,19 +183,26 @@ def _column(
         return ColumnFacts(shown, collation, doubt="a generated column")
     if not is_deterministic:
         return ColumnFacts(shown, collation, doubt=f"collation {collation!r} is not deterministic")
+    if has_operator:
+        return ColumnFacts(shown, collation, doubt="somebody has made an operator = for its type")
     form = _PLAIN.get(type_name) if kind == "b" else None
+    length = None if modifier < 0 else modifier - 4
     if kind == "e":
-        form = Canon("text/1", canon.text, str)
+        room = frozenset(each or ())
+        form = Canon("text/1", canon.text(room), str, room=room)
     elif kind == "b" and type_name == "varchar":
-        length = modifier - 4
-        form = (
-            Canon("text/1", canon.text, str)
-            if modifier < 0
-            else Canon(f"text cut at {length}/1", canon.text_cut(length), stored=str)
-        )
+        form = _TEXT
+        if length is not None:
+            cut = canon.text_cut(_TEXTS, length)
+            form = Canon(f"text cut at {length}/1", cut, stored=str)
+    elif kind == "b" and type_name == "bpchar":
+        stripped = canon.text_without_trailing_blanks(_TEXTS, length)
+        form = Canon("text without trailing blanks/1", stripped)
     elif kind == "b" and type_name == "numeric":
-        scale = None if modifier < 0 else (((modifier - 4) & 0x7FF) ^ 1024) - 1024
-        form = Canon(f"decimal {'any' if scale is None else scale}/1", canon.decimal(scale))
+        scale = None if length is None else ((length & 0x7FF) ^ 1024) - 1024
+        precision = None if length is None else length >> 16
+        shown_scale = "any" if scale is None else scale
+        form = Canon(f"decimal {shown_scale}/1", canon.decimal(scale, precision))
     elif kind == "b" and type_name == "timestamp":
         places = 6 if modifier < 0 else modifier
         form = Canon(f"wall time {places}/1", canon.wall_time(places))
@@ -179,45 +213,117 @@ def _column(
     return ColumnFacts(shown, collation, form)
 
 
-def wait_for_writers(connection: Connection, patience: float) -> None:
-    """Waits for every transaction with an id, every older snapshot, and prepared ones.
+# Transactions below a limit that have not ended. Those of other databases of the cluster never
+# touch this one; whose database nobody knows is waited for.
+_RUNNING = """
+SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS x(id)
+WHERE x.id::text::bigint < {limit} AND mod(x.id::text::bigint, 4294967296)::text NOT IN (
+    SELECT backend_xid::text FROM pg_stat_activity
+    WHERE backend_xid IS NOT NULL AND datname <> current_database()
+    UNION ALL SELECT transaction::text FROM pg_prepared_xacts WHERE database <> current_database())
+"""
+# Of other roles' backends a role without pg_read_all_stats sees little more than backend_xid and
+# backend_xmin, the oldest transaction that their snapshot, if any, does not see as ended.
+_WAITED_FOR = """
+SELECT pid, coalesce(usename, ''), coalesce(application_name, ''), xact_start::text,
+       coalesce(state, ''), left(coalesce(query, ''), 80)
+FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND (
+    backend_type = 'client backend' AND xact_start < {started}::timestamptz
+    OR backend_type IS NULL AND age(backend_xmin) > age('{xid}'::xid)
+    OR age(backend_xid) > age('{xid}'::xid))
+"""
+_PREPARED = """
+SELECT gid, owner, prepared::text FROM pg_prepared_xacts
+WHERE database = current_database() AND prepared < {started}::timestamptz
+"""
 
-    Of other roles' backends a role without pg_read_all_stats sees little more than backend_xmin,
-    the oldest transaction that their snapshot, if they have one, does not see as ended.
-    """
+
+def wait_for_writers(connection: Connection, patience: float) -> None:
+    """Waits for every transaction with an id, every older snapshot, and prepared ones."""
     ends = time.monotonic() + patience
-    limit = connection.exec_driver_sql(
-        "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
-    ).scalar_one()
-    started = connection.exec_driver_sql("SELECT clock_timestamp()::text").scalar_one()
+    ask = connection.exec_driver_sql
+    limit = ask("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").scalar_one()
+    started = quoted(ask("SELECT clock_timestamp()::text").scalar_one())
     while True:
-        oldest = connection.exec_driver_sql(
-            "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
-        ).scalar_one()
-        waiting = connection.exec_driver_sql(
-            "SELECT pid, coalesce(application_name, '') FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            f" AND (backend_type = 'client backend' AND xact_start < {quoted(started)}::timestamptz"
-            f" OR backend_type IS NULL AND age(backend_xmin) > age('{limit % 2**32}'::xid))"
-        ).all()
-        prepared = connection.exec_driver_sql(
-            "SELECT gid FROM pg_prepared_xacts"
-            f" WHERE database = current_database() AND prepared < {quoted(started)}::timestamptz"
-        ).all()
-        if oldest >= limit and not waiting and not prepared:
+        running = ask(_RUNNING.format(limit=limit)).scalar_one()
+        waited_for = ask(_WAITED_FOR.format(started=started, xid=limit % 2**32)).all()
+        prepared = ask(_PREPARED.format(started=started)).all()
+        if not running and not waited_for and not prepared:
             return
         if time.monotonic() > ends:
-            raise StillOpen(
-                f"backends {[tuple(row) for row in waiting]},"
-                f" prepared {[gid for (gid,) in prepared]}, oldest transaction {oldest}"
-            )
+            database = ask("SELECT current_database()").scalar_one()
+            raise StillOpen(f"in database {database}: " + "; ".join(_shown(waited_for, prepared)))
         pause(0.02)
+
+
+def _shown(waited_for: Sequence[Any], prepared: Sequence[Any]) -> list[str]:
+    """Transactions for people: who, since when, what they did last."""
+    found = [
+        f"process {pid} of {user or 'an unknown role'}"
+        + (f" ({application})" if application else "")
+        + (f", in a transaction since {since}, {state}: {query}" if since else "")
+        for pid, user, application, since, state, query in waited_for
+    ]
+    found += [f"prepared {gid!r} of {owner} since {since}" for gid, owner, since in prepared]
+    return found or ["transactions that are in no list, as those of background processes"]
 
 
 # Transactions that only read are among those that it waits for.
 wait_for_readers = wait_for_writers
 
 
+def mark(connection: Connection, schema: str | None, table: str) -> str:
+    """Its number, and the versions of the collations that order its texts."""
+    quote = connection.dialect.identifier_preparer.quote_identifier
+    full = ".".join(quote(part) for part in (schema, table) if part is not None)
+    found = connection.execute(
+        text(
+            "SELECT c.oid, (SELECT string_agg(pg_collation_actual_version(a.attcollation), ','"
+            " ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid"
+            " AND a.attcollation <> 0) FROM pg_class c WHERE c.oid = to_regclass(:full)"
+        ),
+        {"full": full},
+    ).first()
+    return "" if found is None else f"{found[0]} {found[1] or ''}".strip()
+
+
+def why_not_whole(
+    connection: Connection, schema: str | None, table: str, columns: Sequence[str]
+) -> str:
+    """Everything is compared whole."""
+    return ""
+
+
+def proof(url: URL) -> dict[str, Any]:
+    """The identity tells everything."""
+    return {}
+
+
+def why_behind(connection: Connection) -> str:
+    """A standby replays what its primary has committed some time ago."""
+    if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar_one():
+        return "the server is a standby, which may lack the newest rows: read from its primary"
+    return ""
+
+
 def begin_snapshot(connection: Connection) -> None:
-    """REPEATABLE READ sees the moment of its first statement."""
+    """REPEATABLE READ sees the moment of its first statement.
+
+    Row level security would leave rows out without a word; like this it raises. Floats are read to
+    the last digit.
+    """
     connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+    connection.exec_driver_sql("SET LOCAL row_security = off")
+    connection.exec_driver_sql("SET LOCAL extra_float_digits = 1")
+
+
+def why_hidden(error: Exception) -> str:
+    """Of a privilege that is missing, or a policy that would hide rows."""
+    cause = getattr(error, "orig", None) or error
+    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    if code != "42501":
+        return ""
+    return (
+        "every row must be read: use the owner of the table (not with FORCE ROW LEVEL SECURITY), a"
+        " role with BYPASSRLS, or a superuser"
+    )

@@ -6,13 +6,17 @@ cannot be read (a view, a virtual table) is in doubt.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import OperationalError
 
 from bloomstore.sql import canon
@@ -26,6 +30,7 @@ from bloomstore.sql.databases.facts import (
     quoted,
     rows,
 )
+from bloomstore.sql.holders import holders
 
 _TOKEN = re.compile(
     r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|\w+|[^\s\w]""",
@@ -35,17 +40,63 @@ _TOKEN = re.compile(
 _FOLDS: dict[str, Callable[[str], str] | None] = {
     "binary": None,
     "nocase": canon.fold_ascii,
-    "rtrim": lambda value: value.rstrip(" "),
+    "rtrim": canon.fold_blanks,
 }
+# A program may put collations of its own in the place of the built-in ones: every ASCII character
+# is compared with every other one on each new connection, and these.
+_PROBES = [chr(code) for code in range(128)] + [
+    "", "  ", "a ", "A ", " a", "a  ", "ab", "aB", "AB", "ab ", "a\0b", "a\0c", "a\t", "a\n",
+    "\u00e9", "\u00c9", "e\u0301", "\u00df", "ss", "\u1e9e", "\u212a", "\u0130", "\u0131",
+    "\u017f", "\ufb01", "fi", "\uff21", "\u00a0", "\u3000", "\u03a3", "\u03c2", "\u03c3",
+    "01", "10", "a1", "a01",
+]  # fmt: skip
+
+
+def _probe() -> str:
+    """Asks which probes are equal by some built-in collation, and by which."""
+    others = ", ".join(
+        f"({place}, {'||'.join(f'char({ord(each)})' for each in probe) or quoted('')})"
+        for place, probe in enumerate(_PROBES[128:], 128)
+    )
+    equal = [f"x.t = y.t COLLATE {name}" for name in _FOLDS]
+    return (
+        "WITH RECURSIVE codes(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM codes WHERE i < 127),"
+        f" probes(i, t) AS (SELECT i, char(i) FROM codes UNION ALL VALUES {others})"
+        f" SELECT x.i, y.i, {', '.join(equal)} FROM probes x CROSS JOIN probes y"
+        f" WHERE x.i < y.i AND ({' OR '.join(equal)})"
+    )
+
+
+_PROBE = _probe()  # 2 ms
+# In 10 us, for connections that others may have changed meanwhile.
+GLANCE = "SELECT " + ", ".join(
+    f"{one} = {other} COLLATE {name}"
+    for name in _FOLDS
+    for one, other in (("'a'", "'A'"), ("'a'", "'a '"), ("'a'", "'a' || char(9)"), ("'é'", "'É'"))
+)
 
 
 def identity(cursor: Cursor) -> dict[str, str]:
-    """A file has no identity of its own: the incarnation row is all there is."""
-    return {"kind": "sqlite"}
+    """The inode number of the file, which no copy shares; the incarnation row is copied along."""
+    files = {name: file for _, name, file in rows(cursor, "PRAGMA database_list")}
+    try:
+        return {"kind": "sqlite", "file": str(Path(files["main"]).stat().st_ino)}
+    except OSError:  # in memory, or removed meanwhile
+        return {"kind": "sqlite", "file": "none"}
 
 
 def is_exact(cursor: Cursor) -> str:
-    """SQLite stores what the affinity says, on every connection."""
+    """SQLite stores what the affinity says, and compares as its collations do, if they are its own.
+
+    Text of UTF-16 is converted, and some characters do not survive that.
+    """
+    ((encoding,),) = rows(cursor, "PRAGMA encoding")
+    if encoding != "UTF-8":
+        return f"the database keeps text in {encoding}, not in UTF-8"
+    for one, other, *equal in rows(cursor, _PROBE):
+        for (name, fold), is_equal in zip(_FOLDS.items(), equal, strict=True):
+            if is_equal and (fold or str)(_PROBES[one]) != (fold or str)(_PROBES[other]):
+                return f"the connection has a collation {name.upper()} that is not SQLite's own"
     return ""
 
 
@@ -56,7 +107,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     catalog = f"{prefix}sqlite_master"
     tables = rows(
         cursor,
-        f"SELECT sql FROM {catalog} WHERE type = 'table' AND lower(name) = lower({quoted(table)})",
+        f"SELECT +sql FROM {catalog} WHERE type = 'table' AND lower(name) = lower({quoted(table)})",
     )
     if not tables or not tables[0][0]:
         return TableFacts(version, doubt=f"there is no table {table!r}")
@@ -70,7 +121,9 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     ):
         found = _column(declared or "", definitions.get(name.lower()), hidden)
         is_rowid = bool(key) and (declared or "").upper() == "INTEGER"
-        columns[name.lower()] = replace(found, has_default=is_rowid or default is not None)
+        columns[name.lower()] = replace(
+            found, has_default=is_rowid or default is not None, blurred=_converter(declared or "")
+        )
     triggers = rows(
         cursor,
         f"SELECT name, sql, lower(tbl_name) FROM {catalog} WHERE type = 'trigger'",
@@ -100,8 +153,18 @@ def _column(declared: str, definition: list[str] | None, hidden: int) -> ColumnF
     own: type | None = {"INTEGER": int, "NUMERIC": int, "TEXT": str, "BLOB": None}.get(affinity)
     if affinity == "TEXT" and fold is not None:
         own = None
+    room: Container[Any] = canon.Texts() if own is str else canon.integers(64)
     name = f"sqlite {affinity.lower()} {collation.lower()}/1"
-    return ColumnFacts(declared, collation, canon.Canon(name, canon.sqlite(affinity, fold), own))
+    form = canon.Canon(name, canon.sqlite(affinity, fold), own, room=room)
+    return ColumnFacts(declared, collation, form)
+
+
+def _converter(declared: str) -> str:
+    """Why the driver may read something else than is stored: by the first word of the type."""
+    word = re.split(r"[\s(]", declared, maxsplit=1)[0].upper()
+    found = sqlite3.converters.get(word)
+    is_foreign = found is not None and found.__module__ != "sqlite3.dbapi2"
+    return f"sqlite3 has a converter for {word}" if is_foreign else ""
 
 
 def _collation(definition: list[str]) -> str:
@@ -165,8 +228,11 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
         try:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         except OperationalError as error:
+            if not _is_busy(error):
+                raise
             if time.monotonic() > ends:
-                raise StillOpen("a transaction holds SQLite's write lock") from error
+                what = f"a transaction holds SQLite's write lock{_held_by(connection)}"
+                raise StillOpen(what) from error
             pause(0.01)
         else:
             connection.exec_driver_sql("ROLLBACK")
@@ -187,7 +253,7 @@ def wait_for_readers(connection: Connection, patience: float) -> None:
     try:
         while not _is_copied(connection):
             if time.monotonic() > ends:
-                raise StillOpen("a transaction that reads an older moment")
+                raise StillOpen(f"a transaction reads an older moment{_held_by(connection)}")
             pause(0.01)
     finally:
         connection.exec_driver_sql(f"PRAGMA busy_timeout = {before}")
@@ -197,11 +263,68 @@ def _is_copied(connection: Connection) -> bool:
     """Whether the whole WAL could be copied into the file: all readers see the last moment."""
     try:
         busy = connection.exec_driver_sql("PRAGMA wal_checkpoint(FULL)").one()[0]
-    except OperationalError:
+    except OperationalError as error:
+        if not _is_busy(error):
+            raise
         return False
     return not busy
 
 
+def _is_busy(error: OperationalError) -> bool:
+    """Whether somebody else has a lock; extended codes have the plain one in their last byte."""
+    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _held_by(connection: Connection) -> str:
+    name = connection.engine.url.database or ""
+    found = holders(*(Path(f"{name}{end}") for end in ("", "-shm", "-journal")))
+    return f": {found}" if found else ""
+
+
+def mark(connection: Connection, schema: str | None, table: str) -> str:
+    """A table has none; the file has."""
+    return ""
+
+
+def why_not_whole(
+    connection: Connection, schema: str | None, table: str, columns: Sequence[str]
+) -> str:
+    """Everything is compared whole."""
+    return ""
+
+
+def proof(url: URL) -> dict[str, Any]:
+    """The file and its log: nothing but their being untouched tells them from a restored copy."""
+    file = (url.database or "").removeprefix("file:").partition("?")[0]
+    found: dict[str, Any] = {}
+    for name in (file, f"{file}-wal"):
+        with contextlib.suppress(OSError):
+            status = Path(name).stat()
+            times = [status.st_mtime_ns, status.st_ctime_ns]
+            found[name] = [status.st_dev, status.st_ino, status.st_size, *times]
+    return found or {"nobody knows": uuid4().hex}  # what is in memory is never the same
+
+
+def why_behind(connection: Connection) -> str:
+    """A file has no replicas."""
+    return ""
+
+
+def why_hidden(error: Exception) -> str:
+    """Nothing is hidden from anybody who may read the file."""
+    return ""
+
+
 def begin_snapshot(connection: Connection) -> None:
     """A read transaction sees the moment of its first read."""
+    leave_transaction(connection)
     connection.exec_driver_sql("BEGIN")
+
+
+def leave_transaction(connection: Connection) -> None:
+    """Ends what a listener of `begin` has begun, as in SQLAlchemy's own recipe for this driver."""
+    if not connection.in_transaction():
+        connection.begin()
+    raw: Any = connection.connection.dbapi_connection
+    raw.rollback()
