@@ -2,6 +2,8 @@
 
     python tools/torture.py --rounds 1000 --seed 1 --writers 4 --durability both
     python tools/torture.py --damage 10000 --seed 1
+    python tools/torture.py --flips 10000 --seed 1
+    python tools/torture.py --interrupts 10000 --seed 1
 
 A round: some writers add to one store, one or all of them are killed by SIGKILL, at a random time
 or at a named crash point; the survivors must go on within one second; a reader that lives on asks
@@ -29,6 +31,8 @@ import warnings
 from pathlib import Path
 
 import torture_damage
+import torture_flips
+import torture_interrupts
 from torture_ledger import FIRST_EXTRA, MAIN, Ledger
 from torture_workers import SPEC, Reader, Writer, die_with_parent, only_open, probe, say, verify
 
@@ -379,6 +383,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=100, help="rounds of kills")
     parser.add_argument("--damage", type=int, metavar="N", help="N random damages instead of kills")
+    parser.add_argument("--flips", type=int, metavar="N", help="N flipped bits in the catalog")
+    parser.add_argument("--interrupts", type=int, metavar="N", help="N exceptions of signals")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--writers", type=int, choices=range(1, 5), default=4)
     parser.add_argument("--durability", choices=[*MAIN, "both"], default="both")
@@ -390,6 +396,10 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if args.damage is not None:
         kept = torture_damage.torture(folder, args.damage, args.seed, args.seconds)
+    elif args.flips is not None:
+        kept = torture_flips.torture(folder, args.flips, args.seed, args.seconds)
+    elif args.interrupts is not None:
+        kept = torture_interrupts.torture(folder, args.interrupts, args.seed, args.seconds)
     else:
         kept = torture(folder / "store", args)
     print("the promise was kept" if kept else f"THE PROMISE WAS BROKEN, see {folder}")
