@@ -6,7 +6,9 @@ Python warns of it. It counts the threads of the system, and since 3.13 after ev
 the fork: so `pause` waits until the thread has left the system, and `resume` begins the next one in
 the moment after `os.fork`. A forked child begins its own with the first store that it opens again.
 
-It holds no lock while it looks, and gives up waiting for one when it is told to end.
+It holds no lock while it looks, and gives up waiting for one when it is told to end. An interrupt in
+the middle of `begin` or `end` leaves no thread behind: one whose event is set, or is not the newest
+any more, ends by itself.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Watch:
 
     def begin(self) -> None:
         """Begins, unless it goes on already."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive() and not self._end.is_set():
             return
         self._end = end = threading.Event()
         thread = threading.Thread(
@@ -62,10 +64,10 @@ class Watch:
 
     def end(self) -> threading.Thread | None:
         """Ends it, and returns it if it was going on."""
+        self._end.set()
         thread, self._thread = self._thread, None
         if thread is None or not thread.is_alive():
             return None
-        self._end.set()
         if thread is not threading.current_thread():
             thread.join(_PATIENCE)
         return thread
@@ -99,7 +101,7 @@ class Watch:
         self._is_paused = False
 
     def _run(self, end: threading.Event) -> None:
-        while not end.wait(SECONDS):
+        while not end.wait(SECONDS) and self._end is end:
             try:
                 self._look(end)
             except Exception:
