@@ -6,9 +6,9 @@ Python warns of it. It counts the threads of the system, and since 3.13 after ev
 the fork: so `pause` waits until the thread has left the system, and `resume` begins the next one in
 the moment after `os.fork`. A forked child begins its own with the first store that it opens again.
 
-It holds no lock while it looks, and gives up waiting for one when it is told to end. An interrupt in
-the middle of `begin` or `end` leaves no thread behind: one whose event is set, or is not the newest
-any more, ends by itself.
+It holds no lock while it looks, and gives up waiting for one when it is told to end. An interrupt
+in the middle of `begin` or `end` leaves no thread behind: one whose event is set, or is not the
+newest any more, ends by itself.
 """
 
 from __future__ import annotations

@@ -94,7 +94,8 @@ def test_a_guard_that_the_same_plugin_is_told_of_meanwhile(store, engine, form) 
     assert plugin.probe(User.id, 7) is not Answer.ABSENT
     assert plugin.probe(User.email, "x@y") is not Answer.ABSENT
     plugin.unlisten()
-    with warnings.catch_warnings():  # the build's connection is left to the garbage collector
+    # The build disposed of the pool: the connection in use went back to the old one.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         engine.dispose()
         gc.collect()
