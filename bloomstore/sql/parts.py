@@ -61,6 +61,8 @@ def _can_stream(connection: Connection) -> bool:
 def _streamed(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
     assert isinstance(statement, ClauseElement)
     compiled = statement.compile(dialect=connection.dialect)
+    if not connection.in_transaction():
+        connection.begin()  # the driver begins one: SQLAlchemy must know, or it does not roll back
     raw: Any = connection.connection.dbapi_connection
     with (
         raw.cursor(row_factory=_row_factory) as cursor,

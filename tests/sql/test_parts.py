@@ -71,6 +71,18 @@ def test_leaving_early_leaves_the_connection_usable(
     assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 5000
 
 
+def test_leaving_a_long_statement_leaves_nothing_after_a_rollback(
+    connection: sa.Connection, table: sa.Table
+) -> None:
+    if connection.dialect.name != "postgresql":
+        pytest.skip("only psycopg streams")
+    longer = sa.select(sa.func.generate_series(1, 5_000_000))
+    with closing(parts_of(connection, longer, 10)) as some:  # type: ignore[type-var]
+        assert next(some) == list(range(1, 11))
+    connection.rollback()
+    assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 5000
+
+
 def test_where_the_driver_cannot_stream_a_cursor_gives_the_same(
     connection: sa.Connection, table: sa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
