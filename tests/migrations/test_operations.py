@@ -127,6 +127,8 @@ def test_a_script_of_a_revision_makes_what_the_revision_makes(
     application, engine, url, kind, column
 ) -> None:
     """Clients of MariaDB end a statement at each semicolon, whatever is around it."""
+    if kind == "sqlite" and column == "%(a)s" and sa.__version__.startswith("2.0."):
+        pytest.skip("SQLAlchemy 2.0 cannot write to such a column of SQLite")
     table = sa.Table(
         "t%", sa.MetaData(), sa.Column("id", sa.Integer), sa.Column(column, sa.Integer)
     )

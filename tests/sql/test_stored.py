@@ -291,6 +291,8 @@ def test_a_cast_to_the_declared_type_makes_doubt(
     store, engine, kind, driver, type_, declared, sent
 ) -> None:
     only(kind, "postgresql")
+    if isinstance(declared, postgresql.BIT) and sa.__version__.startswith("2.0."):
+        pytest.skip("SQLAlchemy 2.0 cannot send bits by asyncpg")
     live(engine, type_)
     table = table_of(declared)
 
