@@ -31,10 +31,12 @@ def as_stored(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any
     """The column in a SELECT whose rows are what is stored, without processing of any type.
 
     SQLite's driver converts what has a declared type; an expression, as +column is one, has none.
+    SQLAlchemy takes the type of a result from the column inside of a bare unary expression, and
+    from the expression itself inside of type_coerce.
     """
-    if dialect.name != "sqlite":
-        return type_coerce(column, NullType())
-    return UnaryExpression(column, operator=operators.custom_op("+"), type_=NullType())
+    if dialect.name == "sqlite":
+        column = UnaryExpression(column, operator=operators.custom_op("+"), type_=NullType())
+    return type_coerce(column, NullType())
 
 
 def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
