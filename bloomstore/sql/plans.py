@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Table
+from sqlalchemy.orm.util import LoaderCriteriaOption
 from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.reads import ReadPlan, plan_read
+from bloomstore.sql.reads import ReadPlan, is_transparent, plan_read
 
 PLANS_KEPT = 1000
 # What a select() has that is made of columns, one WHERE and options, and nothing else.
@@ -49,6 +50,8 @@ class Plans:
     def of(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
         """The plan, and the value it asks for; for IN the bind's key and the list."""
         if getattr(statement, "_params", None):  # values that are in none of the binds
+            return None, None
+        if any(map(_may_widen, getattr(statement, "_with_options", ()))):
             return None, None
         quick = self._quick(statement, parameters)
         if quick is not None:
@@ -105,6 +108,13 @@ class Plans:
                 return None
             value = parameters[right.key]
         return quick.plan, (right.key, value) if quick.plan.is_list else value
+
+
+def _may_widen(option: Any) -> bool:
+    """Whether an option adds criteria that may be text: `id = :id` and `a OR b`, see reads.py."""
+    return isinstance(option, LoaderCriteriaOption) and (
+        option.deferred_where_criteria or not is_transparent(option.where_criteria)
+    )
 
 
 def _values(plan: ReadPlan, binds: list[BindParameter[Any]], parameters: Any) -> list[Any] | None:

@@ -4,7 +4,10 @@ A statement is answered only if no row can come out of it when a key is absent:
   1. it is one SELECT of columns and entities; no aggregate, no function, no DML, no FOR UPDATE;
   2. one of the terms that its WHERE joins by AND is `column = bind` or `column IN (binds)` on the
      bare guarded column; for a composite key, one `column = bind` for each of its columns;
-  3. the bind has the type of the column.
+  3. the bind has the type of the column;
+  4. every element is one of SQLAlchemy's own and is rendered in parentheses where AND needs them:
+     text, hints, and elements or operators of the application are rendered as they are, so that
+     `id = :id` and the text `a OR b` become `id = :id AND a OR b`.
 Where the table stands among the FROMs does not matter: a term of the top-level WHERE that is not
 true removes the row, also one that an outer join has filled with NULL.
 
@@ -29,10 +32,14 @@ from sqlalchemy.sql.elements import (
     BooleanClauseList,
     ColumnElement,
     Grouping,
+    TextClause,
 )
 from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.active import ActiveGuard
+
+# Where the classes of an element that SQLAlchemy renders by itself come from.
+_RENDERED = frozenset("sqlalchemy builtins typing abc".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +66,8 @@ def plan_read(
     """The plan of one statement; None if it is left alone."""
     if not isinstance(statement, Select) or not _returns_plain_rows(statement):
         return None
-    if any(isinstance(each, (UpdateBase, TextualSelect)) for each in visitors.iterate(statement)):
-        return None  # a common table expression that writes
+    if not is_transparent(statement):
+        return None
     equal: dict[Column[Any], BindParameter[Any]] = {}
     listed: dict[Column[Any], BindParameter[Any]] = {}
     for term in _terms(statement._where_criteria):
@@ -112,6 +119,22 @@ def are_alike(one: Any, other: Any) -> bool:
         and one._static_cache_key is not NO_CACHE
         and one._static_cache_key == other._static_cache_key
     )
+
+
+def is_transparent(element: Any) -> bool:
+    """Whether nothing inside can be rendered in ways that only the application knows, or writes."""
+    return all(map(_is_known, visitors.iterate(element)))
+
+
+def _is_known(element: Any) -> bool:
+    if isinstance(element, (UpdateBase, TextualSelect, TextClause)):
+        return False  # a common table expression may write
+    if getattr(element, "is_literal", False):
+        return False
+    if isinstance(getattr(element, "operator", None), operators.custom_op):
+        return False
+    # Classes that SQLAlchemy makes for annotations are in its modules, their bases are not.
+    return all(each.__module__.partition(".")[0] in _RENDERED for each in type(element).__mro__)
 
 
 def _types(columns: tuple[Column[Any], ...]) -> Iterator[Any]:
@@ -177,6 +200,8 @@ def _returns_plain_rows(statement: Select[Any]) -> bool:
         and not statement._group_by_clauses  # ROLLUP has a row for nothing
         and not statement._prefixes
         and not statement._suffixes
+        and not statement._hints
+        and not statement._statement_hints
         and not statement._independent_ctes
         and all(map(_is_made_of_tables, statement._from_obj))
         and all(_is_plain(column) for column in statement._raw_columns)
