@@ -3,8 +3,10 @@
 Blocks that did not change since the last checkpoint have checksums, and so have those that were
 found damaged before and are ones since then. The others must at least not change the number of set
 bits, which the journal knows exactly, and for a dirty filter the words of its segment: an odd
-number of flips, or a zeroed run, shows. A stage that somebody changes meanwhile cannot be judged,
-nor one whose filter was dirty when the machine went down.
+number of flips, or a zeroed run, shows. Once a block fails its checksum that number says nothing
+any more, and what has damaged it may have damaged its neighbours: then none of the blocks that have
+changed is trusted. A stage that somebody changes meanwhile cannot be judged, nor one whose filter
+was dirty when the machine went down.
 
 Looks only; nothing is changed here. Who asks: a process before it believes a "no" (trust.py),
 `check`, `repair`.
@@ -53,7 +55,11 @@ class Damage:
 
 
 def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
-    """The damage of a stage, or None when it cannot be judged just now. Raises DamagedRow."""
+    """The damage of a stage, or None when it cannot be judged just now. Raises DamagedRow.
+
+    Blocks without a checksum are damaged, too, if another one fails its checksum or the number of
+    set bits is wrong. Not found: damage to them alone that leaves that number as it was.
+    """
     before = _moment(core, row)
     known = read_known(core, row, segment)
     if known is None or known.is_lost:
@@ -70,12 +76,14 @@ def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
         found, set_bits = damaged_blocks(segment.header, segment.shared, known.checksums, asked)
         set_bits += sum(kernels.count_bits(segment.block(block)) for block in known.changed)
     differs = set_bits != expected and not unapplied
+    changed = known.changed
     if known.dirty is not None:  # somebody may have added meanwhile: a flag is set before a bit
-        found = sorted(set(found) - changed_blocks(known.stage, (), segment))
+        changed = changed | changed_blocks(known.stage, (), segment)
+        found = sorted(set(found) - changed)
         differs = differs and expected == _expected(core, known) >= 0
-    is_whole = known.checksums is None or (differs and not found and not known.changed)
-    if differs and not found:
-        found = sorted(known.changed) or list(every)
+    is_whole = known.checksums is None or (differs and not found and not changed)
+    if differs or found:
+        found = sorted(changed.union(found)) or list(every)
     if _has_moved(core, row, before):
         return None
     counts = (set_bits, expected) if differs else None

@@ -162,7 +162,7 @@ def record_all(core: Core) -> None:
         segment = core.mapped(known)
         if row is not None and row.number == number and segment is not None and segment.damaged:
             found = still_damaged(core, row, segment, segment.damaged)
-            if not found and _is_small(row):  # or does the number of set bits tell?
+            if _is_small(row):  # what else is not trusted then, or does the number of bits tell?
                 whole = examine(core, row, segment)
                 found = found if whole is None or whole.is_whole else list(whole.blocks)
             if found:
