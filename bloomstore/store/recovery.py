@@ -5,7 +5,7 @@ bits left acknowledged or nearly acknowledged rows, and running readers would sa
 Whoever opens a store that nobody else has open, or whose words belong to another boot, calls
 `recover`: such words mean nothing, and pages may have been lost with the machine, so every row is
 stored again. Every other opener tests the bits of all rows, and stores them again if one is missing
-(`finish_missing`), as does whoever finds one missing later.
+(`finish_missing`), as does whoever finds one missing later, when a stage is first used (trust.py).
 
 Replay is idempotent and only sets bits: running it twice, or half, or beside readers, is safe.
 Nothing is deleted here; rows go at the next checkpoint.
@@ -97,11 +97,11 @@ def finish_missing(core: Core) -> None:
     by_stage: dict[tuple[int, int, int, int], list[JournalRow]] = {}
     for row in rows:
         by_stage.setdefault((row.filter_number, row.chain, row.stage, row.number), []).append(row)
-    if any(_is_missing(core, entries) for entries in by_stage.values()):
+    if any(is_missing(core, entries) for entries in by_stage.values()):
         replay(core, rows)
 
 
-def _is_missing(core: Core, entries: list[JournalRow]) -> bool:
+def is_missing(core: Core, entries: list[JournalRow]) -> bool:
     """Whether a bit of these rows, all of one stage, is not set or cannot be looked at."""
     stage_row = _living(core, entries[0])
     if stage_row is None:

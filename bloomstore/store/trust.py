@@ -3,7 +3,8 @@
 A block is verified before the first "no" that is taken from it, and before a key is added to it: so
 a checkpoint never gives rotten bits a new checksum. Small active stages are examined as a whole at
 their first use, which also counts their bits; the others block by block, when a lookup or an add
-needs them (Segment.verify).
+needs them (Segment.verify). Of every stage, whatever its size, the bits of its journal rows are
+tested at its first use: somebody may have put back an older file since the store was opened.
 
 What fails is looked at again, because somebody may have changed it meanwhile, and is hidden from
 this process at once. A process that may write then tells the others, now if the writer lock is
@@ -45,6 +46,7 @@ from bloomstore.store import recovery
 from bloomstore.store.damage import (
     DAMAGED_BLOCKS,
     Damage,
+    Known,
     examine,
     read_known,
     still_damaged,
@@ -85,6 +87,14 @@ def _is_small(row: StageRow) -> bool:
 def _expected(core: Core, row: StageRow, segment: Segment) -> Stage:
     """The stage, with every block verified before it is believed, but those that changed since."""
     known = read_known(core, row, segment)
+    if _lacks_rows(core, known):
+        with contextlib.suppress(StoreLocked), core.hold():
+            recovery.finish(core)
+            recovery.finish_missing(core)
+            known = read_known(core, row, segment)
+        if _lacks_rows(core, known):
+            doubt = f"stage {row.stage}: journal rows are not applied"
+            return Stage(row, segment, doubt, passes=True)
     if known is None or known.checksums is None:
         doubt = f"stage {row.stage}: block checksums of segment {row.number} are missing"
         return Stage(row, segment, doubt)
@@ -92,10 +102,19 @@ def _expected(core: Core, row: StageRow, segment: Segment) -> Stage:
     return Stage(row, segment)
 
 
+def _lacks_rows(core: Core, known: Known | None) -> bool:
+    """Whether a bit of its journal rows is missing. Read-only processes look in view.py instead."""
+    entries = known.entries if known is not None and _may_write(core) else []
+    return bool(entries) and recovery.is_missing(core, entries)
+
+
+def _may_write(core: Core) -> bool:
+    return not core.options.read_only and core.doubt is None
+
+
 def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage:
     """A stage that looked wrong as a whole: finished, mended, or in doubt."""
-    may_write = not core.options.read_only and core.doubt is None
-    if may_write:
+    if _may_write(core):
         with contextlib.suppress(StoreLocked), core.hold():
             recovery.finish(core)
             if found.unapplied:
@@ -108,7 +127,7 @@ def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage
                 row, found = record(core, row, segment, found.blocks), Damage()
     if found.is_whole:
         return Stage(row, segment, f"stage {row.stage}: {DAMAGED_BLOCKS} {list(found.blocks)}")
-    if found.unapplied and may_write:  # a read-only process looks for itself, see view.py
+    if found.unapplied and _may_write(core):  # a read-only process looks for itself, see view.py
         doubt = f"stage {row.stage}: journal row {found.unapplied[0]} is not applied"
         return Stage(row, segment, doubt, passes=True)
     if found.blocks:
@@ -129,7 +148,7 @@ def _judge(core: Core, row: StageRow, segment: Segment, blocks: list[int]) -> No
     if found == []:
         return
     segment.hide(blocks if found is None else found, is_sealed=row.sealed)
-    if core.options.read_only or core.doubt is not None:
+    if not _may_write(core):
         return
     core.unrecorded[row.number] = row
     # Never waits: whoever has the lock may wait for the blocks that are being verified here.
