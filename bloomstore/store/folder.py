@@ -16,6 +16,7 @@ Invariants
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -157,9 +158,18 @@ def _filesystem(path: Path) -> str:
     return kind
 
 
+@functools.cache
 def boot_id() -> str:
-    """Names the present boot of the machine; a new one means memory was lost."""
+    """Names the present boot of the machine; a new one means memory was lost. Raises StoreFailed.
+
+    Another name is only for systems that have none: a name that cannot be read for a moment, for
+    want of a descriptor say, must not make the present boot another one.
+    """
+    path = Path("/proc/sys/kernel/random/boot_id")
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
         return f"started {int(time.time() - time.monotonic())}"
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}; open the store again when it can"
+        raise StoreFailed(f"{path}: {what}") from error

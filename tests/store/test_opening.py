@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
+from faults.damage import in_a_process_that_is_killed
 
 import bloomstore
 from bloomstore import Fixed, Scalable
-from bloomstore.store import core
+from bloomstore.errors import StoreFailed
+from bloomstore.store import core, folder
 
 
 def test_opening_maps_no_segment_until_its_filter_is_used(
@@ -45,3 +49,38 @@ def test_a_sealed_stage_is_verified_before_its_first_answer(path: Path) -> None:
         assert not chain.is_verified
         assert not store["users"].may_contain_many(range(5000, 5100)).all()
         assert chain.is_verified
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EACCES, errno.EIO])
+def test_a_boot_that_cannot_be_named_is_no_other_boot(
+    path: Path, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else filters of durability `process` would be damaged for ever."""
+    with bloomstore.open(path) as store:
+        store.create("seen", Fixed(capacity=1000, target_error=0.01), durability="process")
+    in_a_process_that_is_killed(lambda: bloomstore.open(path)["seen"].add_many(range(100)))
+
+    def refuse(self: Path, **_: object) -> str:
+        raise OSError(error, os.strerror(error), str(self))
+
+    folder.boot_id.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        with pytest.raises(StoreFailed, match=f"boot_id.*{os.strerror(error)}"):
+            bloomstore.open(path)
+    with bloomstore.open(path) as store:
+        assert store["seen"].state.is_sound
+        assert store["seen"].may_contain_many(range(100)).all()
+
+
+def test_a_system_without_boot_ids_has_another_name_for_a_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(self: Path, **_: object) -> str:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
+
+    folder.boot_id.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", missing)
+        assert folder.boot_id().startswith("started ")
+    folder.boot_id.cache_clear()
