@@ -21,7 +21,7 @@ from bloomstore.errors import StoreFailed
 from bloomstore.segment.mapping import copy_descriptor, make_folder, open_file, sync_directory
 from bloomstore.store import checkpoint, writer
 from bloomstore.store.core import Core
-from bloomstore.store.folder import Folder
+from bloomstore.store.folder import Folder, own_errors
 from bloomstore.store.lock import make_lock_files
 
 # Files of sealed stages that are copied after the lock; more of them would exhaust the descriptors.
@@ -32,12 +32,10 @@ _PART_OPEN = 4  # and at most this part of what the process may have
 def backup_store(core: Core, target: Folder) -> None:
     """Copies the store to a new or empty folder. Raises StoreFailed."""
     path = target.path
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise StoreFailed(f"{path}: not empty, and a backup goes into a new or empty folder")
-    try:
+    with own_errors(f"write the backup at {path}"):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise StoreFailed(f"{path}: not empty, and a backup goes into a new or empty folder")
         _copy(core, target)
-    except OSError as error:
-        raise StoreFailed(f"{path}: the backup failed: {error.strerror}") from error
 
 
 def _copy(core: Core, target: Folder) -> None:

@@ -15,6 +15,7 @@ Invariants
 
 from __future__ import annotations
 
+import collections.abc as abc
 import contextlib
 import functools
 import os
@@ -123,6 +124,19 @@ class Folder:
             raise NotAStore(self.path, f"{folder.name} {what}")
         if not stat.S_ISDIR(mode):
             raise NotAStore(self.path, f"{folder.name} is not a folder")
+
+
+@contextlib.contextmanager
+def own_errors(what: str) -> abc.Iterator[None]:
+    """Raises StoreFailed for what the operating system refuses inside, and says which file it was.
+
+    Also for questions: whether a path exists cannot be asked if it is too long.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = f": {error.filename}" if error.filename is not None else ""
+        raise StoreFailed(f"cannot {what}: {error.strerror}{where}") from error
 
 
 def check_platform(path: Path, *, unsafe_filesystem: bool) -> None:

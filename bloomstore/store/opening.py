@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import collections.abc as abc
-import contextlib
 import os
 
 from bloomstore.catalog.environment import MAP_BYTES
 from bloomstore.catalog.rows import Durability
-from bloomstore.errors import SpecError, StoreFailed, StoreNotFound
+from bloomstore.errors import SpecError, StoreNotFound
 from bloomstore.held import whole
 from bloomstore.store import registry
-from bloomstore.store.folder import Folder, check_platform
+from bloomstore.store.folder import Folder, check_platform, own_errors
 from bloomstore.store.options import StoreOptions
 from bloomstore.store.store import Store
 
@@ -41,16 +39,19 @@ def open_store(
         map_size=map_size,
     )
     folder = Folder(path)
-    check_platform(folder.path, unsafe_filesystem=unsafe_filesystem)
-    if not folder.is_store and (read_only or not create):
-        if not folder.path.exists():
-            raise StoreNotFound(folder.path)
-        folder.require()
+    opening = f"open the store at {folder.path}"
+    with own_errors(opening):
+        check_platform(folder.path, unsafe_filesystem=unsafe_filesystem)
+        if not folder.is_store and (read_only or not create):
+            if not folder.path.exists():
+                raise StoreNotFound(folder.path)
+            folder.require()
     with registry.lock:
-        if not folder.is_store:
-            with _own_errors("make", folder):
-                folder.make()
-        folder.require()
+        with own_errors(opening):
+            if not folder.is_store:
+                with own_errors(f"make the store at {folder.path}"):
+                    folder.make()
+            folder.require()
         store = registry.find(folder)
         if store is not None:
             if store.options != options:
@@ -61,7 +62,7 @@ def open_store(
             store.core.catalog.require_alive()
             store.users += 1
             return store
-        with _own_errors("open", folder):
+        with own_errors(opening):
             store = Store(folder, options)
         try:
             registry.remember(store)
@@ -71,14 +72,3 @@ def open_store(
             store.core.close()
             raise
         return store
-
-
-@contextlib.contextmanager
-def _own_errors(what: str, folder: Folder) -> abc.Iterator[None]:
-    """Says which file the operating system has refused."""
-    try:
-        yield
-    except OSError as error:
-        where = f": {error.filename}" if error.filename is not None else ""
-        message = f"cannot {what} the store at {folder.path}: {error.strerror}{where}"
-        raise StoreFailed(message) from error

@@ -20,6 +20,7 @@ from bloomstore.errors import (
     KeyValueError,
     NoteNotFound,
     SpecError,
+    StoreFailed,
 )
 
 NEARLY_1 = 1 - 1e-16
@@ -167,3 +168,15 @@ def test_a_list_that_another_thread_changes_gives_no_answers_of_a_wrong_length(
             ended.set()
             thread.join()
         assert add_then_find(seen, keys) == many
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000, "loop", "file/x", "file"])
+def test_a_path_that_cannot_be_used_is_an_error_of_ours(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("x")
+    path = tmp_path / name
+    for options in ({}, {"read_only": True}, {"create": False}):
+        with pytest.raises(BloomStoreError, match=name[:3]):
+            bloomstore.open(path, **options)
+    with bloomstore.open(tmp_path / "store") as store, pytest.raises(StoreFailed, match=name[:3]):
+        store.backup(path)
