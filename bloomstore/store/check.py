@@ -122,7 +122,12 @@ def _look(core: Core, stage: StageRow, segment: Segment) -> Damage:
 
 
 def _check_folder(core: Core, known: set[str], next_number: int) -> abc.Iterator[Problem]:
-    for path in sorted(core.folder.segments.iterdir()):
+    try:
+        files = core.folder.segment_files()
+    except StoreFailed as error:
+        yield Problem(core.folder.segments, 0, str(error))
+        return
+    for path in files:
         if path.name in known:
             continue
         if segment_number(path.name) >= next_number:

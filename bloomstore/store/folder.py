@@ -113,6 +113,14 @@ class Folder:
         for folder in (self.catalog, self.segments):
             self._require_folder(folder)
 
+    def segment_files(self) -> list[Path]:
+        """Whatever is in the folder of segments, by name. Raises StoreFailed."""
+        try:
+            return sorted(self.segments.iterdir())
+        except OSError as error:
+            what = f"cannot be listed: {error.strerror}"
+            raise StoreFailed(f"{self.segments}: {what}") from error
+
     def _require_folder(self, folder: Path) -> None:
         """Raises unless this part is a folder itself: a link could lead to files of anybody."""
         try:

@@ -39,7 +39,7 @@ def rollback(core: Core) -> str | None:
     Every number is committed before its file is made, and every commit before its number is in the
     words, so files and words are looked at first.
     """
-    numbers = [segment_number(path.name) for path in core.folder.segments.iterdir()]
+    numbers = [segment_number(path.name) for path in core.folder.segment_files()]
     committed = core.catalog.witness.number
     with core.catalog.read() as view:
         next_number = view.counters().next_number

@@ -73,7 +73,7 @@ def repair_store(core: Core) -> abc.Iterator[Repair]:
 
 def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
     """In one commit each: what is taken away, and the mark that keys may be missing."""
-    highest = max((segment_number(path.name) for path in core.folder.segments.iterdir()), default=0)
+    highest = max((segment_number(path.name) for path in core.folder.segment_files()), default=0)
     with core.change() as change:
         is_behind = (
             highest >= change.counters().next_number or change.number <= core.catalog.witness.number
