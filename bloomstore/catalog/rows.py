@@ -382,6 +382,8 @@ class Identity:
     created_at: float
     lmdb_version: str
     format: int = 1  # of the catalog, see upgrade.py
+    # Files with numbers below this may be of filters that a rolled back catalog has forgotten.
+    forgotten_below: int = 0
 
 
 def pack_identity(identity: Identity) -> bytes:
@@ -393,6 +395,7 @@ def pack_identity(identity: Identity) -> bytes:
             "created_at": identity.created_at,
             "lmdb": identity.lmdb_version,
             "format": identity.format,
+            "forgotten_below": identity.forgotten_below,
         }
     )
 
@@ -414,6 +417,7 @@ def unpack_identity(payload: bytes) -> Identity:
         created_at=plain.get("created_at", float),
         lmdb_version=plain.get("lmdb", str),
         format=plain.get("format", int, 1),
+        forgotten_below=plain.get("forgotten_below", int, 0),
     )
 
 

@@ -274,6 +274,11 @@ class CatalogChange(CatalogView):
         identity = replace(self.identity(), format=number)
         self._put("store", b"identity", rows.pack_identity(identity))
 
+    def set_forgotten_below(self, number: int) -> None:
+        """Says up to which number files may be of filters that this catalog has forgotten."""
+        identity = replace(self.identity(), forgotten_below=number)
+        self._put("store", b"identity", rows.pack_identity(identity))
+
     def rows(self, table: str) -> list[tuple[bytes, bytes]]:
         """Keys and payloads of a table, whatever they mean: for upgrades."""
         return list(self._scan(table))

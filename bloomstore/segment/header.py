@@ -107,6 +107,12 @@ class SegmentHeader:
         return -(-self.spec.geometry.vector_bytes // BLOCK_BYTES)
 
 
+def filter_number(file_name: str) -> int:
+    """The number of the filter in the name of a segment file, or 0 for any other name."""
+    number = file_name.removeprefix("F").partition(".C")[0]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else 0
+
+
 def segment_number(file_name: str) -> int:
     """The number in the name of a segment file, or 0 for any other name."""
     number = file_name.removesuffix(".seg").rpartition(".N")[2]

@@ -46,8 +46,13 @@ def new_stage(
     stage: int,
     spec: StageSpec,
     also: abc.Callable[[CatalogChange], None] | None = None,
+    *,
+    doubt: str | None = None,
 ) -> StageRow:
-    """Makes a stage and publishes it, with whatever else belongs into the same commit."""
+    """Makes a stage and publishes it, with whatever else belongs into the same commit.
+
+    With a doubt it answers "maybe" to everything, as a poisoned one does.
+    """
     planned = StageRow(
         filter_number=row.number,
         chain=chain,
@@ -58,6 +63,7 @@ def new_stage(
         opened_at=time.time(),
         opened_boot=core.boot,
         opened_clock=clock.since_boot(),
+        poisoned=doubt,
     )
     with _new_file(core, planned, None) as (stage_row, header), core.change() as change:
         if also is not None:

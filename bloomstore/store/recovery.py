@@ -21,10 +21,11 @@ import numpy as np
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.view import CatalogView
 from bloomstore.crash import crash_point
 from bloomstore.filters.accuracy import keys_from_bits
 from bloomstore.filters.damaged import undamaged_bits
-from bloomstore.segment.header import segment_number
+from bloomstore.segment.header import filter_number, segment_number
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store.damage import UNAPPLIED
 from bloomstore.store.lock import APPLIED, APPLYING, BOOT, GENERATION
@@ -52,6 +53,23 @@ def rollback(core: Core) -> str | None:
         f"the catalog was rolled back: it has given out numbers below {next_number},"
         f" a file has number {max(numbers)}"
     )
+
+
+def forgotten_files(core: Core, view: CatalogView) -> list[str]:
+    """Names of segments of filters that the catalog does not know since it was rolled back.
+
+    The names of those filters are lost. Who makes one of them anew must not take it for empty.
+    """
+    below = view.identity().forgotten_below
+    if not below:
+        return []
+    known = {row.number for row in view.sound_filter_rows()}
+    names = [path.name for path in core.folder.segment_files()]
+    return [
+        name
+        for name in names
+        if 0 < segment_number(name) < below and filter_number(name) not in known
+    ]
 
 
 def finish(core: Core) -> None:

@@ -5,7 +5,9 @@
     a stage whose sync failed           written again into a new file, from memory and journal
     block checksums missing             made again, if the number of set bits is still right
     journal rows that cannot be read    deleted; the filters that may have lost keys are marked
-    a catalog older than its files      numbers go on above theirs; all filters are marked
+    a catalog older than its files      numbers go on above theirs; all filters are marked, and so
+                                        are new ones while files of filters are there that it has
+                                        forgotten; files that it calls dead may live, and stay
     files missing, short, swapped;      nothing: such a filter answers "maybe" until it is rebuilt
     keys lost with the machine
 
@@ -80,16 +82,35 @@ def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
         )
         if is_behind:
             change.raise_next_number(highest + 1)
+            change.set_forgotten_below(change.counters().next_number)
+            for number in change.tombstones():
+                change.delete_tombstone(number)
             _mark_all(change, _ROLLED_BACK)
     core.catalog.witness.set(core.catalog.last_commit)
     if is_behind:
         yield Repair(f"catalog: numbers go on from {highest + 1}, every filter is in doubt")
+    with core.catalog.read() as view:
+        forgotten = recovery.forgotten_files(core, view)
+    if forgotten:
+        what = "are of filters that the catalog has forgotten; new filters are in doubt beside them"
+        yield Repair(f"{core.folder.segments}: {', '.join(forgotten)} {what}")
     with core.change() as change:
         gone = change.delete_damaged_journal()
         if gone:
             _mark_all(change, _JOURNAL_LOST)
     if gone:
         yield Repair(f"journal: damaged rows {gone} deleted, filters with a journal are in doubt")
+
+
+def doubt_of_new(core: Core, change: CatalogChange) -> str | None:
+    """Why a new filter must not be taken for empty, if it must not; for who makes one."""
+    forgotten = recovery.forgotten_files(core, change)
+    if forgotten:
+        what = f"{_ROLLED_BACK}: {forgotten[0]} may hold those of this filter"
+        return f"{what}; rebuild it, or remove such files before it is made"
+    if change.identity().forgotten_below:
+        change.set_forgotten_below(0)
+    return None
 
 
 def _mark_all(change: CatalogChange, reason: str) -> None:

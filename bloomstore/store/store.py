@@ -103,6 +103,9 @@ class Store:
 
         With `fence`, a reason, it is born fenced: no process sees it answer "no" before somebody
         has filled it and lowered the fence (see Filter.fences).
+
+        Without one it is in doubt, and answers "maybe" until it is rebuilt, while segments are
+        there of filters that a rolled back catalog has forgotten: it may be one of them.
         """
         check_name(name)
         spec = resolved(check_spec(spec))
@@ -116,6 +119,7 @@ class Store:
                 if change.filter_row(name) is not None:
                     raise FilterExists(name)
                 number = change.take_number()
+                doubt = repair.doubt_of_new(core, change) if fence is None else None
             row = FilterRow(
                 name=name,
                 number=number,
@@ -128,7 +132,7 @@ class Store:
             def announce(change: CatalogChange) -> None:
                 change.put_filter(row)
 
-            growth.new_stage(core, row, 0, 0, first, announce)
+            growth.new_stage(core, row, 0, 0, first, announce, doubt=doubt)
         return self[name]
 
     @whole

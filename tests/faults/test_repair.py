@@ -18,6 +18,7 @@ from bloomstore import Fixed, Scalable
 from bloomstore.errors import DamagedRow, StoreFailed
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import Segment
+from bloomstore.store import growth
 
 KEYS = np.arange(3000)
 
@@ -195,3 +196,76 @@ def test_one_damaged_filter_row_leaves_the_others_alone(users_path: Path) -> Non
         store.drop("users")
         assert list(store) == ["other"]
         assert "carol" in store["other"]
+
+
+@pytest.fixture
+def forgetful_path(path: Path) -> Path:
+    """A store whose catalog was rolled back to before the filter `users` was made."""
+    with bloomstore.open(path) as store:
+        store.create("other", Fixed(capacity=100, target_error=0.01)).add("alice")
+    older = Path(shutil.copy(path / "catalog" / "data.mdb", path.with_name("older")))
+    with bloomstore.open(path) as store:
+        store.create("users", Fixed(capacity=5000, target_error=0.01)).add_many(KEYS)
+    shutil.copy(older, path / "catalog" / "data.mdb")
+    return path
+
+
+def test_a_filter_that_a_rolled_back_catalog_has_forgotten_is_not_made_anew_as_empty(
+    forgetful_path: Path,
+) -> None:
+    forgotten = segments(forgetful_path)[-1].name
+    lines = repair(forgetful_path)
+    assert any(forgotten in line and "forgotten" in line for line in lines)
+    with bloomstore.open(forgetful_path) as store:  # also after it was opened again
+        users = store.ensure("users", Scalable(target_error=0.01, initial_capacity=5000))
+        assert users.may_contain_many(KEYS).all()
+        assert forgotten in str(users.state)
+        assert not users.state.is_certain
+        users.add("new")
+        with store.rebuild("users") as new:
+            new.add_many(KEYS)
+            new.switch()
+        assert users.state.is_sound
+        assert users.may_contain_many(KEYS).all()
+        assert "nobody" not in users
+    with bloomstore.open(forgetful_path) as store:
+        assert store["users"].state.is_sound
+        fenced = store.create("guard", Fixed(capacity=10, target_error=0.01), fence="not built")
+        assert str(fenced.state) == "fenced: not built"
+
+
+def test_new_filters_are_sound_again_once_the_forgotten_files_are_removed(
+    forgetful_path: Path,
+) -> None:
+    forgotten = segments(forgetful_path)[-1]
+    repair(forgetful_path)
+    forgotten.unlink()
+    with bloomstore.open(forgetful_path) as store:
+        users = store.ensure("users", Fixed(capacity=5000, target_error=0.01))
+        assert users.state.is_sound
+        assert "nobody" not in users
+
+
+def test_files_that_a_rolled_back_catalog_calls_dead_are_not_removed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been written when they were not finished, and they became stages since."""
+    data = path / "catalog" / "data.mdb"
+    with bloomstore.open(path) as store:
+        crash = growth.crash_point
+
+        def copy(point: str) -> None:
+            if point == "new file: tombstone committed":
+                shutil.copy(data, path.with_name("older"))
+            crash(point)
+
+        monkeypatch.setattr(growth, "crash_point", copy)
+        store.create("users", Fixed(capacity=5000, target_error=0.01)).add_many(KEYS)
+        store.checkpoint()
+    shutil.copy(path.with_name("older"), data)
+    (segment,) = segments(path)
+    assert any(segment.name in line for line in repair(path))
+    assert segments(path) == [segment]
+    with bloomstore.open(path) as store:
+        users = store.ensure("users", Fixed(capacity=5000, target_error=0.01))
+        assert users.may_contain_many(KEYS).all()
