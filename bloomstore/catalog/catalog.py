@@ -8,6 +8,8 @@ Invariants
      never waits.
   2. No view or change outlives the block it was made in; no user code runs inside.
   3. Journal sequences only grow, also after all rows were deleted (Counters.sequence).
+  4. No error of LMDB leaves this package: transaction.py turns those of transactions into errors of
+     ours, `_ask` those of every other call on the environment.
 
     table       key                          value
     store       "identity" | "counters"      store id | next number, generation, sequence
@@ -23,11 +25,13 @@ Not here: when to write what (store).
 
 from __future__ import annotations
 
+import collections.abc as abc
 import os
 import threading
 import uuid
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 
@@ -47,6 +51,8 @@ from bloomstore.catalog.transaction import Attempt, Reading, Settled, Writing
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.catalog.witness import Witness
 from bloomstore.errors import StoreFailed
+
+T = TypeVar("T")
 
 
 def make_catalog(path: Path, created_at: float, number: int) -> None:
@@ -153,8 +159,19 @@ class Catalog:
             pass
 
     def begin(self, *, write: bool) -> Any:
-        """A transaction of LMDB; transaction.py keeps it, inside of the gate."""
+        """A transaction of LMDB; transaction.py keeps it, inside of the gate, and its errors."""
         return self._environment.begin(write=write)
+
+    def last_number(self) -> int:
+        """The number of the last commit, for transaction.py, which keeps the errors of LMDB."""
+        return int(self._environment.info()["last_txnid"])
+
+    def _ask(self, what: str, question: abc.Callable[[], T]) -> T:
+        """What LMDB answers. Raises StoreFailed; `what` says what cannot be done then."""
+        try:
+            return question()
+        except lmdb.Error as error:
+            raise StoreFailed(f"{self.path}: {what}: {error}") from error
 
     def mend(self, error: lmdb.Error) -> bool:
         """Whether a transaction that could not begin may do so now. Not inside of the gate."""
@@ -207,21 +224,26 @@ class Catalog:
 
     def require_room(self) -> None:
         """For what adds rows. Raises StoreFailed when others must go first (room.py)."""
-        self._room.require(self._tables)
+        self._ask("takes no additions", lambda: self._room.require(self._live_bytes))
+
+    def _live_bytes(self) -> int:
+        with self.read() as view:
+            return view.live_bytes()
 
     @property
     def last_commit(self) -> int:
         """The number of the last commit. A change that changed nothing was none."""
-        return int(self._environment.info()["last_txnid"])
+        return self._ask("its last commit is not known", self.last_number)
 
     def forget_dead_readers(self) -> None:
         """Frees the reader slots of killed processes; they would keep old pages alive."""
-        self._environment.reader_check()
+        self._ask("its readers cannot be looked at", self._environment.reader_check)
 
     def copy(self, folder: Path) -> None:
         """Writes a consistent copy of the catalog, without free pages, into an empty folder."""
-        where = os.fsencode(folder)
-        self._environment.copy(where, compact=True)  # type: ignore[arg-type]  # takes bytes too
+        where: Any = os.fsencode(folder)  # which it takes, too
+        copy = partial(self._environment.copy, where, compact=True)
+        self._ask(f"cannot be copied to {folder}", copy)
 
     def close(self) -> None:
         """Waits for transactions to end and closes the environment."""

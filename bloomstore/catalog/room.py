@@ -12,9 +12,9 @@ Not here: who asks (store/writer.py, store/growth.py, store/notes.py).
 
 from __future__ import annotations
 
+import collections.abc as abc
 import logging
 from pathlib import Path
-from typing import Any
 
 import lmdb
 
@@ -43,13 +43,16 @@ class Room:
     def _taken(self) -> int:
         return (int(self._environment.info()["last_pgno"]) + 1) * self._page_bytes
 
-    def require(self, tables: dict[str, Any]) -> None:
-        """Raises StoreFailed if rows should go before others come. 1.5 us."""
+    def require(self, live_bytes: abc.Callable[[], int]) -> None:
+        """Raises StoreFailed if rows should go before others come. 1.5 us.
+
+        `live_bytes` tells how many bytes are in use. Raises errors of LMDB, too (catalog.py).
+        """
         taken = self._taken()
         if taken <= self._look_at:
             return
         self._environment.reader_check()
-        live, holders = self._live(tables), self._holders()
+        live, holders = live_bytes(), self._holders()
         if taken > self._noted:
             self._noted = 2 * taken
             if taken > _FAR_MORE * live:
@@ -74,14 +77,6 @@ class Room:
             f"{self._file} is full, its map_size is {self._map_size}: {what} open the store with a"
             " larger one"
         )
-
-    def _live(self, tables: dict[str, Any]) -> int:
-        with self._environment.begin() as transaction:
-            stats = [transaction.stat(table) for table in tables.values()]
-        pages = sum(
-            stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] for stat in stats
-        )
-        return pages * self._page_bytes
 
     def _holders(self) -> list[int]:
         """Processes that read the catalog as it was many commits ago."""

@@ -146,7 +146,7 @@ class Writing(Attempt):
         if kind is None:
             try:
                 self._change.commit()
-                self._catalog.witness.raise_to(self._catalog.last_commit)
+                self._catalog.witness.raise_to(self._catalog.last_number())
             except lmdb.Error as failed:
                 kind, error = type(failed), failed
         if isinstance(error, lmdb.Error):

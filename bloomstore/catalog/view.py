@@ -161,7 +161,14 @@ class CatalogView:
 
     def journal_bytes(self) -> int:
         """Space that the journal takes in the catalog."""
-        stat = self._transaction.stat(self._tables["journal"])
+        return self._bytes("journal")
+
+    def live_bytes(self) -> int:
+        """Space that all tables take."""
+        return sum(map(self._bytes, self._tables))
+
+    def _bytes(self, table: str) -> int:
+        stat = self._transaction.stat(self._tables[table])
         pages = stat["leaf_pages"] + stat["branch_pages"] + stat["overflow_pages"]
         return int(pages * stat["psize"])
 
