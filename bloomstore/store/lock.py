@@ -114,10 +114,12 @@ class WriterLock:
 
     def at_once(self) -> Hold | None:
         """The lock, if it can be had without waiting; then `end` of it must follow."""
-        if self.is_mine or self._was_asked or self._descriptor < 0:
+        if self.is_mine or self._was_asked:
             return None
         mine.held.append(self._quick)
-        if self._threads.acquire(blocking=False) and (self._has_file or self._try_file()):
+        is_locked = self._threads.acquire(blocking=False)
+        # Whether it is closed is asked after that: another thread may have closed it before.
+        if is_locked and self._descriptor >= 0 and (self._has_file or self._try_file()):
             self.keeper.is_free = False
             self._depth = 1
             return self._quick

@@ -290,3 +290,31 @@ def test_who_is_told_of_a_fence_may_wait_for_another_thread(store: bloomstore.St
         logging.getLogger("bloomstore").removeHandler(handler)
     assert answers
     assert all(answers)
+
+
+def test_an_add_that_meets_the_close_of_another_thread_says_that_it_is_closed(path: Path) -> None:
+    store = bloomstore.open(path)
+    users = store.create("users", SPEC)
+    users.add("before")
+    lock = store.core.lock
+
+    class Closing:
+        """The lock between threads, which another thread takes first, to close the store."""
+
+        def __init__(self, real: threading.RLock) -> None:  # type: ignore[valid-type]
+            self._real = real
+
+        def acquire(self, *args: object, **options: object) -> bool:
+            lock._threads = self._real
+            closing = threading.Thread(target=store.close)
+            closing.start()
+            closing.join(30)
+            return bool(self._real.acquire(*args, **options))
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._real, name)
+
+    lock._threads = Closing(lock._threads)
+    with pytest.raises(StoreClosed):
+        users.add("after")
+    assert_sound(path)
