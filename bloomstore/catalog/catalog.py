@@ -190,8 +190,10 @@ class Catalog:
         LMDB gives an environment up, for ever, when the write of a meta page fails; and one whose
         map another process has outgrown must be mapped again.
         """
+        if self.gate.is_inside:  # another thread may have the lock, and wait for this one to leave
+            return
         with self._renewing:
-            if not self.is_spent or self.gate.is_inside:
+            if not self.is_spent:
                 return
             try:
                 self.gate.shut()

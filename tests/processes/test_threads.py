@@ -6,6 +6,7 @@ import asyncio
 import collections.abc as abc
 import logging
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -318,3 +319,31 @@ def test_an_add_that_meets_the_close_of_another_thread_says_that_it_is_closed(pa
     with pytest.raises(StoreClosed):
         users.add("after")
     assert_sound(path)
+
+
+def test_a_read_inside_of_another_one_does_not_wait_for_who_opens_the_catalog_anew(
+    store: bloomstore.Store,
+) -> None:
+    catalog = store.core.catalog
+
+    def read() -> int:
+        with catalog.read() as view:
+            return view.counters().next_number
+
+    def read_twice() -> int:
+        with catalog.read():
+            catalog.is_spent = True
+            renewing = pool.submit(read)
+            while not catalog.gate.is_shut:
+                time.sleep(0.001)
+            inner = read()  # as in a signal handler
+        return max(inner, renewing.result(timeout=30))
+
+    pool = ThreadPoolExecutor(1)
+    done: list[int] = []
+    reading = threading.Thread(target=lambda: done.append(read_twice()), daemon=True)
+    reading.start()
+    reading.join(10)
+    assert done, "both threads wait for each other"
+    pool.shutdown()
+    assert not catalog.is_spent
