@@ -2,16 +2,32 @@
 
 A guard that answers sends nothing: listeners that would have changed the question, or the settings
 of the connection that it is asked on, are not heard. Where there are such, the question is sent.
+
+Most listeners of statements count or log them. One that leads each statement to its tenant uses the
+connection or the cursor that it is given; one whose code never looks at them cannot. So the code of
+a listener is read: what takes these arguments, for anything but `conn.info`, may change settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dis
+import functools
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.events import ConnectionEvents
 from sqlalchemy.pool import NullPool
+
+# Events of statements and transactions, whose listeners are given a connection.
+_TOLD = """before_execute after_execute before_cursor_execute after_cursor_execute commit rollback
+    rollback_savepoint release_savepoint set_connection_execution_options""".split()
+# Arguments of them that are no way to the connection.
+_MATTER = frozenset(
+    """statement clauseelement multiparams params execution_options result parameters executemany
+    opts name""".split()
+)
 
 
 def may_set(connection: Connection) -> bool:
@@ -22,7 +38,9 @@ def may_set(connection: Connection) -> bool:
     if not (connection._has_events or engine._has_events):
         return False
     heard = connection.dispatch
-    return bool(heard.engine_connect or heard.savepoint or _are_told_of_begin(connection))
+    return bool(heard.engine_connect or heard.savepoint or _are_told_of_begin(connection)) or (
+        engine.dialect.name != "sqlite" and may_use(connection, *_TOLD)
+    )
 
 
 def may_set_next(engine: Engine) -> bool:
@@ -59,13 +77,67 @@ def may_rewrite(bind: Connection | Engine) -> bool:
     if not (bind._has_events or engine._has_events):
         return False
     heard = bind.dispatch
-    return not all(map(_is_wrapped, heard.before_execute)) or not all(
-        map(_is_wrapped, heard.before_cursor_execute)
+    return (
+        not all(map(_is_wrapped, heard.before_execute))
+        or not all(map(_is_wrapped, heard.before_cursor_execute))
+        or (
+            engine.dialect.name != "sqlite"
+            and may_use(bind, "before_execute", "before_cursor_execute")
+        )
     )
 
 
 def _is_wrapped(listener: Any) -> bool:
     return bool(listener.__module__ == ConnectionEvents.__module__)
+
+
+def may_use(bind: Connection | Engine, *events: str) -> bool:
+    """Whether others that are told of these events may use the connection that they are given."""
+    heard = bind.dispatch
+    return any(
+        not is_own(listener) and _may_use_connection(listener)
+        for event in events
+        for listener in getattr(heard, event)
+    )
+
+
+def _may_use_connection(listener: Any) -> bool:
+    if isinstance(listener, MethodType):
+        listener = listener.__func__
+    if not isinstance(listener, FunctionType):
+        return True  # nobody can read it
+    if listener.__module__.startswith("sqlalchemy."):  # it wraps those that return nothing
+        inside = [cell.cell_contents for cell in listener.__closure__ or ()]
+        found = [each for each in inside if callable(each)]
+        return not found or any(map(_may_use_connection, found))
+    return _takes_connection(listener.__code__)
+
+
+@functools.lru_cache(maxsize=1000)
+def _takes_connection(code: CodeType) -> bool:
+    """Whether a function looks at an argument that leads to the connection."""
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
+    count += bool(code.co_flags & 0x08)  # *arguments and **arguments
+    given = {name for name in code.co_varnames[:count] if name not in _MATTER} - {"self", "cls"}
+    return any(given.intersection(_looked_at(each)) for each in _codes(code))
+
+
+def _looked_at(code: CodeType) -> Iterator[str]:
+    """The names of the variables whose values are taken, but for those of `variable.info`."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
+            is_info = after is not None and after.opname.startswith(("LOAD_ATTR", "LOAD_METHOD"))
+            if not (is_info and after is not None and after.argval == "info"):
+                yield from step.argval if isinstance(step.argval, tuple) else (step.argval,)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of all functions inside of it."""
+    yield code
+    for inside in code.co_consts:
+        if isinstance(inside, CodeType):
+            yield from _codes(inside)
 
 
 def are_foreign(listeners: Iterable[Any]) -> bool:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession, others
 
 from .models import Base, Team, User
 
@@ -194,3 +194,59 @@ def test_a_fence_is_logged_once_until_the_guard_is_built(plugin, engine, caplog)
     plugin.build(engine)
     assert [lines() for _ in range(3)] == [2 * both] * 3
     assert plugin.probe(Team.id, 1) == Answer.UNKNOWN
+
+
+class Counter:
+    """Listeners that count, log and measure."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def method(self, conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        self.seen.append(statement)
+
+    def measures(
+        self,
+        conn: Any,
+        cursor: Any,
+        statement: str,
+        parameters: Any,
+        context: Any,
+        executemany: bool,
+    ) -> None:
+        conn.info.setdefault("begun", []).append(1)
+        self.seen.append((statement, parameters, executemany))
+
+
+def uses(conn: Any, cursor: Any, *rest: Any) -> None:
+    cursor.execute("SELECT 1")
+
+
+def uses_inside(conn: Any, *rest: Any) -> None:
+    def later() -> Any:
+        return conn.connection
+
+    later()
+
+
+def passes_on(*given: Any) -> None:
+    uses(*given)
+
+
+def counts(*given: Any) -> None:
+    logging.getLogger(__name__).debug("a statement")
+
+
+HARMLESS = [Counter().method, Counter().measures, counts, lambda *rest: None]
+HARMFUL = [uses, uses_inside, passes_on, print, lambda conn, *rest: [conn][0].info]
+
+
+@pytest.mark.parametrize("listener", [*HARMLESS, *HARMFUL])
+@pytest.mark.parametrize(
+    "event", ["before_cursor_execute", "after_cursor_execute", "before_execute"]
+)
+def test_listeners_that_only_watch_are_told_from_those_that_use_the_connection(
+    engine, event, listener
+) -> None:
+    sa.event.listen(engine, event, listener)
+    assert others.may_use(engine, event) is (listener in HARMFUL)

@@ -222,7 +222,9 @@ TENANT: ContextVar[str] = ContextVar("tenant")
 
 
 @servers
-@pytest.mark.parametrize("event", ["checkout", "begin", "after_begin"])
+@pytest.mark.parametrize(
+    "event", ["checkout", "begin", "after_begin", "before_cursor_execute", "before_execute"]
+)
 def test_a_listener_leads_each_tenant_to_its_own_tables(
     store, engine, kind, elsewhere, event
 ) -> None:
@@ -238,8 +240,8 @@ def test_a_listener_leads_each_tenant_to_its_own_tables(
 
     if event == "checkout":
         sa.event.listen(engine, "checkout", lambda raw, *rest: (leads(raw), raw.commit()))
-    elif event == "begin":
-        sa.event.listen(engine, "begin", lambda connection: leads(connection.connection))
+    elif event != "after_begin":
+        sa.event.listen(engine, event, lambda connection, *rest: leads(connection.connection))
     else:
         sa.event.listen(
             sessions, "after_begin", lambda s, t, connection: leads(connection.connection)
@@ -263,17 +265,22 @@ def test_a_listener_leads_each_tenant_to_its_own_tables(
 
 
 @servers
-def test_a_guard_with_a_schema_knows_what_a_tenant_writes(store, engine, kind, elsewhere) -> None:
-    def leads(raw: Any, record: Any, proxy: Any) -> None:
+@pytest.mark.parametrize("event", ["checkout", "before_cursor_execute", "before_execute"])
+def test_a_guard_with_a_schema_knows_what_a_tenant_writes(
+    store, engine, kind, elsewhere, event
+) -> None:
+    def leads(given: Any, *rest: Any) -> None:
+        raw = given if event == "checkout" else given.connection
         raw.cursor().execute(
             "SET search_path = elsewhere, public" if kind == "postgresql" else "USE elsewhere"
         )
-        raw.commit()
+        if event == "checkout":
+            raw.commit()
 
     plugin = BloomPlugin(store, Own.metadata)
     plugin.listen(engine)
     plugin.build(engine)
-    sa.event.listen(engine, "checkout", leads)
+    sa.event.listen(engine, event, leads)
     with Session(engine) as session:
         session.add(User(id=780))
         session.commit()
