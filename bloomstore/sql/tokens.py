@@ -45,8 +45,10 @@ _PATTERNS = {
 }
 _VERBS = frozenset("INSERT UPDATE DELETE MERGE REPLACE".split())
 _FUNCTIONS_TOO = frozenset("INSERT REPLACE".split())  # of strings
-# After these a name with a parenthesis is a table, or another name of one, with its columns.
-_BEFORE_NAMES = frozenset("INTO TABLE WITH RECURSIVE AS REFERENCES )".split())
+# After these a name with a parenthesis is a table, or another name of one, with its columns; or a
+# type, after AS. No database takes an expression there. Where one may stand, as behind the
+# parenthesis of DISTINCT ON (...), a name of columns is taken for a function: that is doubt only.
+_BEFORE_NAMES = frozenset("INTO TABLE WITH RECURSIVE AS REFERENCES".split())
 
 
 class Statement:
@@ -80,8 +82,8 @@ class Statement:
             name, of, begins = self.texts[place - 1], "", place - 1
             while self.kinds[max(0, begins - 1)] == "." and begins >= 2:
                 of, begins = self.texts[begins - 2], begins - 2
-            before = self.texts[begins - 1] if begins else ""
-            if before in _BEFORE_NAMES:
+            is_word = begins > 0 and self.kinds[begins - 1] == "w"
+            if is_word and self.texts[begins - 1] in _BEFORE_NAMES:
                 continue
             is_own = self.kinds[place - 1] == "w" and of in ("", "PG_CATALOG")
             yield name if is_own else f"{of}.{name}"

@@ -121,6 +121,7 @@ def test_what_may_write_to_a_table(sql: str, dialects: tuple[str, ...]) -> None:
         ("SELECT of_the_application()", (PG, MY)),
         ("SELECT x.lower('A')", (PG, MY)),
         ("INSERT INTO other SELECT of_the_application()", (PG, MY)),
+        ("SELECT DISTINCT ON (a) of_the_application() FROM users", (PG,)),
         ("BEGIN ISOLATION LEVEL SERIALIZABLE", (PG,)),
         ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", (PG,)),
         ("SET statement_timeout = 5, search_path = x", (PG,)),
