@@ -5,7 +5,10 @@ way: then nothing is known of it. None is the answer to
   1. what is not closed: a quote, a comment, a dollar quote;
   2. a backslash before a closing quote: whether it ends the text depends on a setting;
   3. a comment inside a comment, which databases end differently, and one that MariaDB executes;
-  4. names with escapes (U&"..."), backslashes outside of quotes, control characters.
+  4. names with escapes (U&"..."), backslashes outside of quotes, control characters;
+  5. a $ that neither goes on with a word, nor begins a dollar quote of PostgreSQL, nor a parameter
+     that a word or another $ does not touch; a variable of SQLite that a parenthesis touches,
+     because what stands in it is a part of its name; a byte order mark, which SQLite passes over.
 An unknown dialect is cut by no rules at all.
 """
 
@@ -14,21 +17,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+# Every character beyond ASCII is a letter, whatever Unicode says of it.
+_LETTERS = r"A-Za-z_\x80-\U0010ffff"
+_IN_WORD = rf"[{_LETTERS}0-9$]"
 _COMMON = r"""
     (?P<space>[ \t\r\n\f]+)
-  | (?P<doubt>/\*M?! | [uU]&["'] | [0-9][\w$]*\$[\w$]* | [\x00-\x1f\x7f\\])
+  | (?P<doubt>/\*M?! | [uU]&["'] | [0-9]{in_word}*?\$ | [\x00-\x1f\x7f\\\ufeff] {doubts})
   | (?P<comment>/\*.*?\*/ {comments})
   | (?P<string>'(?:[^']|'')*' {strings})
   | (?P<name>"(?:[^"]|"")*" {names})
-  | (?P<word>__\[\w+\] | (?:[\w$]|[^\x00-\x7f])+)  # the first: SQLAlchemy fills it in later
+  | (?P<word>__\[\w+\] | \$[0-9]+(?!{in_word}) | (?!\$){in_word}+)  # SQLAlchemy fills the first in
   | (?P<end>;)
-  | (?P<open>['"`] | /\*)
+  | (?P<open>['"`$] | /\*)
   | (?P<other>.)
 """
 
 
-def _pattern(comments: str, strings: str = "", names: str = "") -> re.Pattern[str]:
-    text = _COMMON.format(comments=comments, strings=strings, names=names)
+def _pattern(
+    comments: str, strings: str = "", names: str = "", doubts: str = ""
+) -> re.Pattern[str]:
+    text = _COMMON.format(
+        comments=comments, strings=strings, names=names, doubts=doubts, in_word=_IN_WORD
+    )
     return re.compile(text, re.VERBOSE | re.DOTALL)
 
 
@@ -37,11 +47,15 @@ _MARIADB = _pattern(r"| --(?=[\x00-\x20]|$)[^\n]* | \#[^\n]*", names=_BACKTICKS)
 _PATTERNS = {
     "postgresql": _pattern(
         r"| --[^\n\r]*",
-        strings=r"| \$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$",
+        strings=rf"| \$(?P<tag>(?:[{_LETTERS}][{_LETTERS}0-9]*)?)\$.*?\$(?P=tag)\$",
     ),
     "mysql": _MARIADB,
     "mariadb": _MARIADB,
-    "sqlite": _pattern(r"| --[^\n]*", names=_BACKTICKS + r"| \[[^\]]*\]"),
+    "sqlite": _pattern(
+        r"| --[^\n]*",
+        names=_BACKTICKS + r"| \[[^\]]*\]",
+        doubts=rf"| [$@\#:](?:{_IN_WORD}|::)+\(",
+    ),
 }
 _VERBS = frozenset("INSERT UPDATE DELETE MERGE REPLACE".split())
 _FUNCTIONS_TOO = frozenset("INSERT REPLACE".split())  # of strings

@@ -29,6 +29,7 @@ EVERY = (PG, MY, LITE)
         ("SELECT users.id FROM users WHERE users.id = %(id_1)s::INTEGER", (PG,)),
         ("SELECT users.id FROM users WHERE users.id IN (__[POSTCOMPILE_id_1])", EVERY),
         ("SELECT CAST(id AS VARCHAR(20)) FROM users WHERE a = $1::VARCHAR", (PG,)),
+        ("SELECT a$b$, c$ FROM users WHERE a=$1 AND b IN ($2,$3)", (PG,)),
         ("SELECT $$ ; INSERT INTO users $$, $x$ $$ ; $x$", (PG,)),
         ("SELECT data #>> '{a}' FROM users", (PG,)),
         ("SELECT 1 # ; INSERT INTO users\n", (MY,)),
@@ -69,6 +70,15 @@ def test_what_is_harmless(sql: str, dialects: tuple[str, ...]) -> None:
         ("SELECT 'a\\'; INSERT INTO users VALUES (1) -- '", (PG, MY)),
         ("SELECT E'a\\'; INSERT INTO users VALUES (1) -- '", (PG,)),
         ("SELECT $a$ $b$; INSERT INTO users VALUES (1)", (PG,)),
+        ("SELECT $\u20ac$ ' $\u20ac$; INSERT INTO users VALUES (1) --'", (PG,)),
+        ("SELECT $a\U0001f600$ ' $a\U0001f600$; INSERT INTO users VALUES (1) --'", (PG,)),
+        ("SELECT $1$a$ ' $a$; INSERT INTO users VALUES (1) --'", EVERY),
+        ("SELECT 1\u20ac$a$ ' $a$; INSERT INTO users VALUES (1) --'", EVERY),
+        ("SELECT $a$ ' $a$; INSERT INTO users VALUES (1) --'", EVERY),
+        ("WITH x AS (SELECT $a(')) INSERT INTO users SELECT 1 --')", (LITE,)),
+        ("WITH x AS (SELECT :a(')) INSERT INTO users SELECT 1 --')", (LITE,)),
+        ("WITH x AS (SELECT @a::b(')) INSERT INTO users SELECT 1 --')", (LITE,)),
+        ("WITH x AS (SELECT 1)\ufeffUPDATE users SET id = 1", (LITE,)),
         ("SELECT 1 -- x\r; INSERT INTO users VALUES (1)", (PG,)),
         ("SELECT 1 #> x; INSERT INTO users VALUES (1)", (PG,)),
         ('INSERT INTO U&"\\0075sers" VALUES (1)', (PG,)),
@@ -176,7 +186,16 @@ def test_an_unknown_kind_of_database_has_no_harmless_text() -> None:
 
 
 CLOSED = {
-    PG: ["'a;''b'", '"a;""b"', "$$ ' ; $$", "$t$ $$ ; $t$", "/* ; ' */", "-- ; '\n", "E'\\n'"],
+    PG: [
+        "'a;''b'",
+        '"a;""b"',
+        "$$ ' ; $$",
+        "$t$ $$ ; $t$",
+        "$\u20ac$ ' ; $\u20ac$",
+        "/* ; ' */",
+        "-- ; '\n",
+        "E'\\n'",
+    ],
     MY: ["'a;''b'", '"a;""b"', "`a;``b`", "/* ; ' */", "-- ; '\n", "# ; '\n", "'\\n'", "--1"],
     LITE: ["'a;''b'", '"a;""b"', "`a;``b`", "[a;'b]", "/* ; ' */", "-- ; '\n", "'\\'"],
 }
@@ -202,6 +221,7 @@ def test_any_text_is_cut_without_an_error(sql: str, dialect: str) -> None:
 ALPHABET = [
     "INSERT INTO users VALUES (1)", "SELECT 1", "SELECT", "1", ";", "'", "''", '"', "`", "[", "]",
     "--", "\n", "\r", "/*", "*/", " ", "\\", "#", "$$", "WITH x AS (SELECT 1)", "(", ")", "\v",
+    "$a", ":a", "@", "\ufeff",
 ]  # fmt: skip
 
 
