@@ -69,7 +69,8 @@ class Statement:
     """The tokens of one statement.
 
     `kinds` has a letter for each: w a word, n a quoted name, s a string; other characters are
-    their own kind. Words and names are in upper case.
+    their own kind. Words and names are in upper case if they are of ASCII: no database takes
+    another letter for one of ASCII, as Python does with a long s.
     """
 
     __slots__ = ("calls", "first", "found", "kinds", "names", "texts", "words")
@@ -157,9 +158,9 @@ def statements_of(sql: str, dialect: str) -> list[Statement] | None:
         if kind in ("doubt", "open") or _is_ambiguous(kind, text, dialect):
             return None
         if kind == "word":
-            tokens.append(("w", text.upper()))
+            tokens.append(("w", _upper(text)))
         elif kind == "name":
-            tokens.append(("n", text[1:-1].upper()))
+            tokens.append(("n", _upper(text[1:-1])))
         elif kind == "string":
             tokens.append(("s", ""))
         elif kind == "other":
@@ -170,6 +171,10 @@ def statements_of(sql: str, dialect: str) -> list[Statement] | None:
     if tokens:
         found.append(Statement(tokens))
     return found
+
+
+def _upper(text: str) -> str:
+    return text.upper() if text.isascii() else text
 
 
 def _is_ambiguous(kind: str, text: str, dialect: str) -> bool:
