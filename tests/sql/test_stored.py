@@ -612,3 +612,40 @@ def test_a_value_that_does_not_fit_is_sent(store, engine, kind) -> None:
     assert plugin.guards["short.id"].metrics.skipped_gets > 2
     plugin.unlisten()
     Model.metadata.drop_all(engine)
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_known"),
+    [
+        ("c$x TEXT, c TEXT COLLATE NOCASE", True),
+        ("c\u20ac TEXT, c TEXT COLLATE NOCASE", True),
+        ("c\xa0 TEXT, c TEXT COLLATE NOCASE", True),  # a letter for SQLite
+        ("c TEXT \ufeffCOLLATE NOCASE", False),  # and this one a space, in some of its versions
+        ("C\xc4 TEXT, c TEXT COLLATE NOCASE, CHECK (c <> ')')", True),
+        ("c TEXT COLLATE NOCASE, d INTEGER, PRIMARY KEY (id), UNIQUE (d) CHECK (d > 0)", True),
+    ],
+)
+def test_each_column_has_its_own_collation(store, engine, kind, columns, is_known) -> None:
+    only(kind, "sqlite")
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE stored (id INTEGER, {columns})")
+        connection.exec_driver_sql("INSERT INTO stored (id, c) VALUES (1, 'abc')")
+    table = table_of(sa.String())
+    with guarding(store, engine, table) as plugin:
+        with engine.connect() as connection:
+            assert connection.scalar(select(table.c.id).where(table.c.c == "ABC")) == 1
+        assert plugin.probe(table.c.c, "ABC") is not Answer.ABSENT
+        assert (plugin.probe(table.c.c, "abd") is Answer.ABSENT) is is_known
+
+
+def test_columns_that_differ_in_case_only_are_in_doubt(store, engine, kind) -> None:
+    """SQLite knows the case of ASCII only."""
+    only(kind, "sqlite")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE stored (\xc4 TEXT, \xe4 TEXT COLLATE NOCASE)")
+        connection.exec_driver_sql("INSERT INTO stored VALUES ('x', 'abc')")
+    table = sa.Table(
+        "stored", sa.MetaData(), sa.Column("\xe4", sa.String, info={"bloomstore": Guard()})
+    )
+    with guarding(store, engine, table) as plugin:
+        assert plugin.probe(table.c["\xe4"], "ABC").name == "UNKNOWN"

@@ -255,15 +255,16 @@ def test_a_full_plugin_life_with_two_engines(store, engine) -> None:
 
 
 def test_collations_are_read_from_create_table() -> None:
-    found = column_definitions(
-        """CREATE TABLE "t, (x" ( -- a comment, with a comma
+    create = """CREATE TABLE "t, (x" ( -- a comment, with a comma
         [a b] TEXT COLLATE NOCASE DEFAULT ('x, y'),
         "q""q" VARCHAR(5) /* , */ NOT NULL COLLATE "rtrim",
         `c` NUMERIC(10, 2), PRIMARY KEY ([a b], c))"""
-    )
-    assert list(found)[:3] == ["a b", 'q"q', "c"]
-    assert "NOCASE" in found["a b"]
-    assert '"rtrim"' in found['q"q']
+    found = column_definitions(create, ["a b", 'q"q', "c"])
+    assert found is not None
+    assert "NOCASE" in found[0]
+    assert '"rtrim"' in found[1]
+    for others in (["a b", "c", 'q"q'], ["a b", 'q"q'], ["a b", 'q"q', "c", "d"]):
+        assert column_definitions(create, others) is None
     assert [affinity_of(name) for name in ("BIGINT", "VARCHAR(5)", "", "DOUBLE", "DATETIME")] == [
         "INTEGER",
         "TEXT",

@@ -1,7 +1,8 @@
 """SQLite: affinity decides what is stored, the collation of the column what is equal.
 
 The collation is in no pragma, so it is read from the text of CREATE TABLE. A table whose text
-cannot be read (a view, a virtual table) is in doubt.
+cannot be read (a view, a virtual table), or whose columns are not those of the pragma in their
+order, is in doubt.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ from bloomstore.sql.databases.facts import (
 )
 from bloomstore.sql.holders import holders
 
+# In a word of SQLite every character beyond ASCII is a letter, also what Unicode calls a space.
 _TOKEN = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|\w+|[^\s\w]""",
-    re.DOTALL,
+    r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]
+    |[\w$\x80-\U0010ffff]+|[^\s\w]""",
+    re.DOTALL | re.VERBOSE,
 )
+_CONSTRAINTS = frozenset("CONSTRAINT PRIMARY UNIQUE CHECK FOREIGN".split())
 # How each built-in collation folds text; the names are compared without case.
 _FOLDS: dict[str, Callable[[str], str] | None] = {
     "binary": None,
@@ -114,12 +118,17 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     shadow = f"SELECT name FROM sqlite_temp_master WHERE lower(name) = lower({quoted(table)})"
     if schema is None and rows(cursor, shadow):
         return TableFacts(version, doubt=f"a temporary table stands before {table!r}")
-    definitions = column_definitions(tables[0][0])
+    described = rows(cursor, f"PRAGMA {prefix}table_xinfo({quoted(table)})")
+    definitions = column_definitions(tables[0][0], [name for _, name, *_ in described])
+    if definitions is None:
+        return TableFacts(version, doubt=f"the text that created {table!r} cannot be read")
     columns = {}
-    for _, name, declared, _, default, key, hidden in rows(
-        cursor, f"PRAGMA {prefix}table_xinfo({quoted(table)})"
+    for (_, name, declared, _, default, key, hidden), definition in zip(
+        described, definitions, strict=True
     ):
-        found = _column(declared or "", definitions.get(name.lower()), hidden)
+        found = _column(declared or "", definition, hidden)
+        if name.lower() in columns:
+            found = replace(found, canon=None, doubt="another column differs in case only")
         is_rowid = bool(key) and (declared or "").upper() == "INTEGER"
         columns[name.lower()] = replace(
             found, has_default=is_rowid or default is not None, blurred=_converter(declared or "")
@@ -140,9 +149,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     return TableFacts(version, columns, writers, feeds, hazards)
 
 
-def _column(declared: str, definition: list[str] | None, hidden: int) -> ColumnFacts:
-    if definition is None:
-        return ColumnFacts(declared, doubt="its definition cannot be read")
+def _column(declared: str, definition: list[str], hidden: int) -> ColumnFacts:
     if hidden:
         return ColumnFacts(declared, doubt="a generated or hidden column")
     collation = _collation(definition)
@@ -191,23 +198,32 @@ def affinity_of(declared: str) -> str:
     return "NUMERIC"
 
 
-def column_definitions(create: str) -> dict[str, list[str]]:
-    """Column name in lower case -> the tokens of its definition."""
-    tokens = [token for token in _TOKEN.findall(create) if not token.startswith(("--", "/*"))]
-    found: dict[str, list[str]] = {}
+def column_definitions(create: str, names: Sequence[str]) -> list[list[str]] | None:
+    """The tokens of the definition of each of these columns; None if the text has others.
+
+    Constraints of the table come behind the columns.
+    """
+    if "\ufeff" in create:  # a space where a token begins, a letter elsewhere
+        return None
+    found: list[list[str]] = []
     depth = 0
     definition: list[str] = []
-    for token in tokens:
+    for token in _TOKEN.findall(create):
+        if token.startswith(("--", "/*")):
+            continue
         if token == ")":
             depth -= 1
         if depth >= 1 and not (depth == 1 and token == ","):
             definition.append(token)
         if (depth == 0 or (depth == 1 and token == ",")) and definition:
-            found.setdefault(_bare(definition[0]).lower(), definition)
+            found.append(definition)
             definition = []
         if token == "(":
             depth += 1
-    return found
+    columns, constraints = found[: len(names)], found[len(names) :]
+    are_these = [_bare(first) for first, *_ in columns] == list(names)
+    are_all = {first.upper() for first, *_ in constraints} <= _CONSTRAINTS
+    return columns if are_these and are_all else None
 
 
 def _bare(token: str) -> str:
