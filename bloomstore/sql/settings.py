@@ -2,8 +2,8 @@
 
 Where a name without a schema leads, what is stored of a value, and what a transaction sees depend
 on settings of the connection: search_path, the role, the default database, sql_mode, temporary
-tables, the isolation level. They are read when guards meet the database, and again before the next
-answer on a connection where they may have changed:
+tables and triggers, the isolation level. They are read when guards meet the database, and again
+before the next answer on a connection where they may have changed:
   1. text was sent that is not known to leave them alone (text.py);
   2. somebody else listens to the pool or to the beginning of transactions (others.py), and may
      have set them by a raw cursor. Then they are read once in each transaction.
@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from bloomstore.sql import others
 from bloomstore.sql.databases import drivers
 from bloomstore.sql.databases.facts import Cursor, quoted, rows
-from bloomstore.sql.databases.sqlite import GLANCE
+from bloomstore.sql.databases.sqlite import GLANCE, TEMPORARY
 from bloomstore.sql.levels import level_of
 from bloomstore.sql.text import Effect
 
@@ -236,6 +236,7 @@ def _of_sqlite(cursor: Cursor, places: list[Place]) -> Found:
         (
             *sorted(each for each in files if each[0] in schemas),
             *sorted(names & temporary),
+            *rows(cursor, TEMPORARY),
             *rows(cursor, GLANCE),  # collations may have been replaced
         ),
     )

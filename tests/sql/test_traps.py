@@ -547,3 +547,36 @@ def test_rows_before_the_one_that_failed_count(plugin, engine, kind) -> None:
             connection.execute(sa.insert(User), rows)
         connection.commit()
     assert every_row_is_known(plugin, engine) == (4 if kind == "sqlite" else 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("when", ["each connection", "text", "text before a question"])
+def test_temporary_triggers_are_seen(store, engine, when) -> None:
+    """Those of SQLite belong to one connection, and are in no list of the file."""
+    trigger = (
+        "CREATE TEMP TRIGGER copies AFTER INSERT ON teams"
+        " BEGIN INSERT INTO users (id) VALUES (new.id + 1000); END"
+    )
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    plugin = BloomPlugin(store, Base.metadata)
+    if when == "each connection":
+        engine.dispose()
+        sa.event.listen(engine, "connect", lambda raw, record: raw.execute(trigger) and None)
+    plugin.listen(engine, sessions)
+    with contextlib.suppress(bloomstore.sql.BuildError):
+        plugin.build(engine)
+    if when != "each connection":
+        with engine.begin() as connection:
+            connection.exec_driver_sql(trigger)
+        if when == "text before a question":
+            with sessions() as session:
+                session.execute(select(User.id)).all()
+                session.get(Team, 5)
+        plugin.build(engine)
+    with sessions.begin() as session:
+        session.add(Team(id=777))
+    with sessions() as session:
+        written = session.scalar(select(sa.func.count()).where(User.id == 1777))
+        assert bool(written) is (when == "each connection")  # the build has disposed of the other
+        assert (session.get(User, 1777) is not None) is bool(written)
+    plugin.unlisten()

@@ -78,6 +78,8 @@ GLANCE = "SELECT " + ", ".join(
     for name in _FOLDS
     for one, other in (("'a'", "'A'"), ("'a'", "'a '"), ("'a'", "'a' || char(9)"), ("'é'", "'É'"))
 )
+# The triggers that only this connection has. They may write to the tables of every file.
+TEMPORARY = "SELECT name, sql FROM sqlite_temp_master WHERE type = 'trigger' ORDER BY name"
 
 
 def identity(cursor: Cursor) -> dict[str, str]:
@@ -146,6 +148,7 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         name for name, _, on in triggers if name.startswith("bloomstore_") and on == table.lower()
     )
     writers = tuple(name for name, sql, _ in triggers if mentions(sql, table) and name not in feeds)
+    writers += tuple(name for name, sql in rows(cursor, TEMPORARY) if mentions(sql, table))
     return TableFacts(version, columns, writers, feeds, hazards)
 
 
