@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from enum import IntFlag, auto
 
-from bloomstore.sql.harmless import CALLED, PRAGMAS, SETTINGS
+from bloomstore.sql.harmless import CALLED, EXTENSIONS, PRAGMAS, SETTINGS
 from bloomstore.sql.tokens import Statement, statements_of
 
 _WORD = re.compile(r"\w+")
@@ -52,10 +52,17 @@ _UPKEEP = frozenset(
     CLOSE DECLARE LOCK UNLOCK TRUNCATE DEALLOCATE XA OPTIMIZE KILL""".split()
 )
 _STAYS = frozenset("EXPLAIN DESCRIBE DESC SHOW".split())  # of these, without a commit
-# What is dropped or altered by name, and leads no name elsewhere but its own.
+# What may stand before the kind of a thing that is defined.
+_ADJECTIVES = frozenset(
+    """OR REPLACE TEMPORARY TEMP GLOBAL LOCAL UNLOGGED MATERIALIZED RECURSIVE VIRTUAL FOREIGN
+    CONSTRAINT UNIQUE FULLTEXT SPATIAL ONLINE IGNORE DEFAULT""".split()
+)
+# The kinds whose definition concerns nothing but what the text names. No others are: an operator
+# or a cast changes what is equal, triggers call functions by their names, and an extension may
+# bring any of them.
 _NAMED = frozenset(
-    """TABLE VIEW MATERIALIZED SEQUENCE TRIGGER FUNCTION PROCEDURE TEMPORARY TEMP INDEX ROLE USER
-    POLICY RULE FOREIGN CONSTRAINT AGGREGATE EVENT DATABASE SYSTEM ONLINE IGNORE DEFAULT""".split()
+    """TABLE TABLES VIEW SEQUENCE TRIGGER INDEX ROLE USER GROUP POLICY RULE EVENT DATABASE
+    PRIVILEGES""".split()
 )
 _CATALOGS = re.compile(r"(?:PG|SQLITE|MYSQL|INFORMATION|PERFORMANCE)(?:_|$)")
 
@@ -207,16 +214,26 @@ def _of_set(statement: Statement, dialect: str) -> Effect:
 
 
 def _of_definition(statement: Statement) -> Effect:
-    first, words, found = statement.first, statement.words, statement.found
-    kind = words[2:3] if words[1:2] in (["UNIQUE"], ["FULLTEXT"], ["SPATIAL"]) else words[1:2]
-    if kind == ["INDEX"] and first in ("CREATE", "DROP"):
+    kind = next((word for word in statement.words[1:] if word not in _ADJECTIVES), "")
+    if kind == "INDEX" and statement.first in ("CREATE", "DROP"):
         return Effect.COMMITS
     effects = Effect.WRITES | Effect.ALTERS | Effect.COMMITS | _of_temporary(statement)
-    # A label of an enum, a schema: what is renamed or dropped is not the table.
-    is_named = first in ("CREATE", "RENAME") or not {*words[1:2]}.isdisjoint(_NAMED)
-    if found & _RUNS or not is_named:
+    is_named = kind in _NAMED or (statement.first == "CREATE" and _is_new(statement, kind))
+    if statement.found & _RUNS or not is_named:
         effects |= Effect.WRITES_ANYTHING | Effect.SETS
     return effects
+
+
+def _is_new(statement: Statement, kind: str) -> bool:
+    """Whether nothing can lead to what is made here before another text names it, too."""
+    if kind == "SCHEMA":  # that is empty
+        return statement.is_plain() and statement.words.count("CREATE") == 1
+    if kind == "TYPE":
+        return statement.words[-2:] == ["AS", "ENUM"]
+    if kind == "EXTENSION":
+        place = 5 if statement.words[2:5] == ["IF", "NOT", "EXISTS"] else 2
+        return not {*statement.texts[place : place + 1]}.isdisjoint(EXTENSIONS)
+    return False
 
 
 def _of_temporary(statement: Statement) -> Effect:

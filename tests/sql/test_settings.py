@@ -136,6 +136,25 @@ def test_text_that_leads_names_elsewhere(plugin, engine, sessions, elsewhere, ho
 
 
 @only_postgresql
+def test_text_that_makes_another_operator(plugin, engine, sessions) -> None:
+    run(
+        engine,
+        "CREATE FUNCTION same(varchar, varchar) RETURNS boolean IMMUTABLE LANGUAGE sql"
+        " AS 'SELECT lower($1)::text = lower($2)::text'",
+        "INSERT INTO users (id, email) VALUES (1, 'abc')",
+    )
+    plugin.build(engine)
+    query = select(User.id).where(User.email == "ABC").options(Guarded())
+    with sessions() as session:
+        assert session.scalars(query).all() == []
+        session.execute(
+            text("CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = same)")
+        )
+        session.commit()
+        assert session.scalars(query).all() == [1]
+
+
+@only_postgresql
 @pytest.mark.parametrize("how", ["RESET search_path", "RESET ALL", "DISCARD ALL"])
 def test_what_a_connection_began_with_comes_back(store, engine, elsewhere, how) -> None:
     """Its settings were made by a listener after the server's own."""

@@ -103,6 +103,28 @@ def test_what_is_harmless(sql: str, dialects: tuple[str, ...]) -> None:
         ("DROP SCHEMA a CASCADE", (PG,)),
         ("ALTER TYPE mood RENAME VALUE 'a' TO 'b'", (PG,)),
         ("REVOKE USAGE ON SCHEMA a FROM b", (PG,)),
+        ("CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = same)", (PG,)),
+        ("CREATE OPERATOR CLASS a DEFAULT FOR TYPE text USING btree AS STORAGE text", (PG,)),
+        ("CREATE CAST (text AS a) WITH FUNCTION f(text) AS IMPLICIT", (PG,)),
+        ("CREATE EXTENSION citext", (PG,)),
+        ("CREATE EXTENSION IF NOT EXISTS hstore WITH SCHEMA pgcrypto CASCADE", (PG,)),
+        ("CREATE COLLATION a (provider = icu, locale = 'und', deterministic = false)", (PG,)),
+        ("CREATE TYPE a (INPUT = f, OUTPUT = g)", (PG,)),
+        ("CREATE DOMAIN a AS text", (PG,)),
+        ("CREATE AGGREGATE a (int) (SFUNC = f, STYPE = int)", (PG,)),
+        ("CREATE TRANSFORM FOR int LANGUAGE a (FROM SQL WITH FUNCTION f(internal))", (PG,)),
+        ("CREATE DEFAULT CONVERSION a FOR 'UTF8' TO 'LATIN1' FROM f", (PG,)),
+        ("CREATE OR REPLACE TRUSTED LANGUAGE a", (PG,)),
+        ("CREATE SUBSCRIPTION a CONNECTION 'host=b' PUBLICATION c", (PG,)),
+        ("CREATE SCHEMA a CREATE OPERATOR = (FUNCTION = same)", (PG,)),
+        ("CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'x'", (PG,)),
+        ("CREATE FOREIGN DATA WRAPPER a", (PG,)),
+        ("ALTER FUNCTION f() SET search_path = a", (PG,)),
+        ("ALTER SYSTEM SET search_path = a", (PG,)),
+        ("ALTER SCHEMA a RENAME TO b", (PG,)),
+        ("DROP FUNCTION a.f()", (PG,)),
+        ("DROP OPERATOR = (varchar, varchar)", (PG,)),
+        ("CREATE DEFINER = a@b PROCEDURE p() SELECT 1", (MY,)),
         ("UPDATE sqlite_master SET sql = 'x'", (LITE,)),
         ("UPDATE pg_class SET relname = 'x'", (PG,)),
         ("ATTACH 'x' AS y", (LITE,)),
@@ -180,6 +202,34 @@ def test_what_lasts_as_long_as_the_transaction() -> None:
 )
 def test_what_may_commit(sql: str, commits: bool) -> None:
     assert Text(sql, PG).may_commit is commits
+
+
+@pytest.mark.parametrize(
+    ("sql", "dialects"),
+    [
+        ("CREATE TABLE other (id int)", EVERY),
+        ("CREATE UNLOGGED TABLE IF NOT EXISTS other (id int)", (PG,)),
+        ("CREATE OR REPLACE TABLE other (id int)", (MY,)),
+        ("CREATE OR REPLACE VIEW other AS SELECT 1", (PG, MY)),
+        ("CREATE MATERIALIZED VIEW other AS SELECT 1", (PG,)),
+        ("CREATE VIRTUAL TABLE other USING fts5(a)", (LITE,)),
+        ("CREATE UNIQUE INDEX i ON other (a)", EVERY),
+        ("CREATE SEQUENCE other", (PG, MY)),
+        ("CREATE ROLE other", (PG,)),
+        ("CREATE SCHEMA IF NOT EXISTS other", (PG, MY)),
+        ("CREATE SCHEMA IF NOT EXISTS other AUTHORIZATION someone", (PG,)),
+        ("CREATE TYPE mood AS ENUM ('a', 'b')", (PG,)),
+        ('CREATE EXTENSION IF NOT EXISTS "uuid-ossp"', (PG,)),
+        ("CREATE EXTENSION pgcrypto WITH SCHEMA other", (PG,)),
+        ("ALTER TABLE other ADD x int", EVERY),
+        ("ALTER DEFAULT PRIVILEGES IN SCHEMA a GRANT SELECT ON TABLES TO b", (PG,)),
+        ("DROP TABLE IF EXISTS other", EVERY),
+        ("RENAME TABLE other TO others", (MY,)),
+    ],
+)
+def test_what_concerns_only_what_it_names(sql: str, dialects: tuple[str, ...]) -> None:
+    for dialect in dialects:
+        assert not Text(sql, dialect).writes_to("users"), dialect
 
 
 def test_an_unknown_kind_of_database_has_no_harmless_text() -> None:
