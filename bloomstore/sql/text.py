@@ -133,7 +133,7 @@ class Text:
         if first == "PRAGMA":
             return Effect.NOTHING if statement.pragma in PRAGMAS else Effect.SETS
         if first in ("CREATE", "ALTER", "DROP", "RENAME"):
-            return _of_definition(statement)
+            return _of_definition(statement) | self._called(statement, dialect)
         if first in ("GRANT", "REVOKE"):
             return _of_grant(statement, dialect)
         if first == "PREPARE":
