@@ -161,7 +161,7 @@ class Text:
         """What functions may do. Those that nobody knows may be given a text to execute."""
         if dialect == "sqlite" and "LOAD_EXTENSION" not in self._words:
             return Effect.NOTHING  # none of its functions can change a setting
-        if statement.calls <= CALLED:
+        if statement.calls <= CALLED.get(dialect, frozenset()):
             return Effect.NOTHING
         return Effect.SETS | (Effect.WRITES if self._words & _DML else Effect.NOTHING)
 

@@ -155,6 +155,8 @@ def test_what_may_write_to_a_table(sql: str, dialects: tuple[str, ...]) -> None:
         ("CREATE TABLE other AS SELECT of_the_application()", (PG, MY)),
         ("CREATE INDEX i ON other (of_the_application(a))", (PG, MY)),
         ("ALTER TABLE other ADD a text DEFAULT of_the_application()", (PG, MY)),
+        ("SELECT year(a), if(b) FROM users", (PG,)),  # PostgreSQL itself has none of this name
+        ("SELECT array_agg(a) FROM users", (MY,)),
         ("SELECT \u017fum(1)", (PG, MY)),  # in upper case it would be SUM
         ("INSERT INTO other SELECT of_the_application()", (PG, MY)),
         ("SELECT DISTINCT ON (a) of_the_application() FROM users", (PG,)),
