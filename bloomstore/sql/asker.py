@@ -195,7 +195,8 @@ class Asker:
             return UNUSABLE
         if self._is_of_another(session, plan.guard, mapper, statement):
             return UNUSABLE
-        options = {**getattr(session, "execution_options", {}), **options}
+        if own := getattr(session, "execution_options", None):
+            options = {**own, **options}
         if options.get("autoflush", session.autoflush) and not _is_clean(session):
             session.flush()
         if plan.guard.feed is not None and not self._is_caught_up(
@@ -399,7 +400,11 @@ class Asker:
             SENT in standing.info or not has_snapshots(standing.connection)
         ):
             return False
-        return self._settings.are_known(session, standing.connection)
+        if standing.is_undisturbed and CHANGED not in standing.info:
+            return True
+        is_known = self._settings.are_known(session, standing.connection)
+        standing.is_undisturbed = is_known and CHANGED not in standing.info
+        return is_known
 
     def _is_shared(self, session: Session, bind: Any) -> bool:
         """Whether an open transaction of somebody else, who has written, may be this one, too."""

@@ -141,13 +141,21 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def are_foreign(listeners: Iterable[Any]) -> bool:
-    """Whether some of the listeners are not ours."""
-    return bool(listeners) and not all(map(is_own, listeners))
+    """Whether some of the listeners are not ours. Asked for each statement: 0.2 us."""
+    for listener in listeners:  # noqa: SIM110  any() takes twice as long
+        if not is_own(listener):
+            return True
+    return False
 
 
 def is_own(listener: Any) -> bool:
     """Whether a listener is one of this package."""
-    return str(getattr(listener, "__module__", "")).startswith("bloomstore.")
+    return _is_ours(getattr(listener, "__module__", None))
+
+
+@functools.lru_cache(maxsize=1000)
+def _is_ours(module: str | None) -> bool:
+    return str(module).startswith("bloomstore.")
 
 
 def _is_of_application(listener: Any) -> bool:

@@ -83,8 +83,8 @@ class Standing:
     """What is known of one session: filled when its transaction begins, dropped when it ends."""
 
     __slots__ = (
-        "asker", "connection", "guards", "info", "lent", "listening", "may_skip", "options",
-        "reference", "transaction", "trust",
+        "asker", "connection", "guards", "info", "is_undisturbed", "lent", "listening", "may_skip",
+        "options", "reference", "transaction", "trust",
     )  # fmt: skip
 
     def __init__(self, asker: Asker, connection: Connection) -> None:
@@ -100,6 +100,8 @@ class Standing:
         # transactions that only write never do.
         self.may_skip: bool | None = None
         self.options: Any = None  # of the connection, when that was found out
+        # Its settings were as they must be, and nobody else listens who might change them.
+        self.is_undisturbed = False
         self.guards: dict[Any, Known] = {}  # by mapped class
 
     def holds(self) -> bool:
