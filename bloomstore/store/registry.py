@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bloomstore.errors import StoreFailed
 from bloomstore.store.folder import Folder
 from bloomstore.store.place import Identity, identity
-from bloomstore.store.watch import Watch
+from bloomstore.store.watch import End, Watch
 
 if TYPE_CHECKING:
     from bloomstore.store.store import Store
@@ -64,7 +64,7 @@ def watch() -> None:
         _watch.begin()
 
 
-def _look(end: threading.Event) -> None:
+def _look(end: End) -> None:
     for store in list(_open.values()):
         store.look(end)
 

@@ -60,6 +60,7 @@ from bloomstore.store.options import (
 )
 from bloomstore.store.problem import Problem
 from bloomstore.store.view import load_view
+from bloomstore.store.watch import End
 
 log = logging.getLogger("bloomstore")
 
@@ -344,13 +345,13 @@ class Store:
             for handle in self._filters.values():
                 handle._pause()
 
-    def look(self, end: threading.Event) -> None:
+    def look(self, end: End) -> None:
         """Makes lookups answer "maybe" if the store is lost; gives up when it is told to end."""
         core = self._core
         if core is None or core.is_closed or not core.is_lost():
             return
         while not self.views.acquire(timeout=0.01):
-            if end.is_set():
+            if end.is_set:
                 return
         try:
             self._pause_handles()

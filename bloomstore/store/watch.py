@@ -7,13 +7,14 @@ the fork: so `pause` waits until the thread has left the system, and `resume` be
 the moment after `os.fork`. A forked child begins its own with the first store that it opens again.
 
 It holds no lock while it looks, and gives up waiting for one when it is told to end. An interrupt
-in the middle of `begin` or `end` leaves no thread behind: one whose event is set, or is not the
+in the middle of `begin` or `end` leaves no thread behind: one whose End is set, or is not the
 newest any more, ends by itself.
 """
 
 from __future__ import annotations
 
 import collections.abc as abc
+import contextlib
 import ctypes
 import functools
 import logging
@@ -31,15 +32,38 @@ _PATIENCE = 2.0
 _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
+class End:
+    """Tells a thread to end.
+
+    An interrupt in the middle of a threading.Event leaves its lock taken, and whoever uses it next
+    waits for ever. This has one lock, which is free as soon as the thread should end.
+    """
+
+    __slots__ = ("_lock", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """May come twice, and at any moment."""
+        self.is_set = True
+        with contextlib.suppress(RuntimeError):  # it is free already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the thread should end; waits so long for that."""
+        return self._lock.acquire(timeout=seconds) or self.is_set
+
+
 class Watch:
     """Calls `look` twice a second, in a thread of its own. Not used by several threads at once."""
 
-    def __init__(
-        self, look: abc.Callable[[threading.Event], None], is_wanted: abc.Callable[[], bool]
-    ) -> None:
+    def __init__(self, look: abc.Callable[[End], None], is_wanted: abc.Callable[[], bool]) -> None:
         self._look = look
         self._is_wanted = is_wanted
-        self._end = threading.Event()
+        self._end = End()
         self._thread: threading.Thread | None = None
         self._is_paused = False
         # To be called after a fork, in the parent, last: it does nothing before `os.fork` returns.
@@ -49,9 +73,9 @@ class Watch:
 
     def begin(self) -> None:
         """Begins, unless it goes on already."""
-        if self._thread is not None and self._thread.is_alive() and not self._end.is_set():
+        if self._thread is not None and self._thread.is_alive() and not self._end.is_set:
             return
-        self._end = end = threading.Event()
+        self._end = end = End()
         thread = threading.Thread(
             target=self._run, args=(end,), name="bloomstore-watch", daemon=True
         )
@@ -100,7 +124,7 @@ class Watch:
         self._thread = None
         self._is_paused = False
 
-    def _run(self, end: threading.Event) -> None:
+    def _run(self, end: End) -> None:
         while not end.wait(SECONDS) and self._end is end:
             try:
                 self._look(end)
