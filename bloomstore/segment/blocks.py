@@ -50,7 +50,10 @@ def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]
     found: set[int] = set()
     for prints in _joined(batches):
         for j in range(geometry.hashes):
-            found.update(np.unique(bit_addresses(geometry, prints, j) // bits).tolist())
+            # Not np.unique: its first call imports numpy.ma, and an interrupt in the middle of that
+            # leaves a numpy that nobody in the process can use.
+            blocks = (bit_addresses(geometry, prints, j) // bits).astype(np.int64)
+            found.update(np.flatnonzero(np.bincount(blocks)).tolist())
         if len(found) == every:
             break
     return found

@@ -40,6 +40,7 @@ from bloomstore.sql.option import Guarded, is_guarded
 from bloomstore.sql.pending import UNUSABLE, Pending
 from bloomstore.sql.plans import Plans
 from bloomstore.sql.reads import ReadPlan, are_alike, with_values
+from bloomstore.sql.returning import with_returning
 from bloomstore.sql.settings import CHANGED
 from bloomstore.sql.standing import (
     HAS_BINDS,
@@ -68,7 +69,7 @@ class Asker:
         comparisons: Comparisons,
     ) -> None:
         self.policy = policy
-        self._guards_of = guards.of
+        self.guards_of = guards.of
         self._listens_to = listens_to
         # While it is None, writes go unseen and nothing is answered; another one each time.
         self.listening: object | None = None
@@ -121,7 +122,7 @@ class Asker:
         if isinstance(parameters, list):
             if not state.is_insert:
                 return None
-            changed = self.with_returning(state.session, statement, parameters)
+            changed = with_returning(state.session, statement, parameters, self.guards_of)
             if changed is None:
                 return None
             state.invoke_statement(statement=changed).all()
@@ -204,33 +205,6 @@ class Asker:
         ):
             return UNUSABLE
         return self.pending_of(session, mapper, statement)
-
-    def with_returning(self, session: Session, statement: Any, rows: list[Any]) -> Any:
-        """A bulk INSERT that returns the keys the server makes, where that can be had; or None."""
-        entity = statement.entity_description.get("entity")
-        mapper = None if entity is None else inspect(entity, raiseerr=False)
-        if mapper is None or statement._returning or statement.select is not None or not rows:
-            return None
-        if len(mapper.tables) > 1:
-            return None
-        wanted = [
-            column
-            for column in mapper.primary_key
-            if mapper.get_property_by_column(column).key not in rows[0]
-            and column.default is None
-            and any(
-                column.name in [each.name for each in guard.declared.columns]
-                for guard in self._guards_of(column.table)
-            )
-        ]
-        if not wanted:
-            return None
-        dialect = session.get_bind(mapper).dialect
-        if dialect.server_version_info is None:  # it has not asked its server yet what that can do
-            session.connection({"mapper": mapper})
-        if not dialect.insert_executemany_returning:
-            return None
-        return statement.returning(*wanted)
 
     def guard_of(self, entity: Any) -> tuple[ActiveGuard, Any] | None:
         """The guard of the primary key of a mapped class, and its mapper."""
@@ -425,7 +399,7 @@ class Asker:
         if mapper.concrete or mapper.with_polymorphic is not None:
             return None
         key = tuple(mapper.primary_key)
-        for guard in self._guards_of(key[0].table):
+        for guard in self.guards_of(key[0].table):
             declared = guard.declared.columns
             if [column.name for column in declared] == [column.name for column in key] and all(
                 column.table is key[0].table and are_alike(column.type, own.type)

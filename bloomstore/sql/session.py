@@ -23,6 +23,7 @@ from bloomstore.sql.asker import PLUGIN, Asker
 from bloomstore.sql.metrics import Metrics
 from bloomstore.sql.option import is_guarded
 from bloomstore.sql.others import are_foreign
+from bloomstore.sql.returning import with_returning
 from bloomstore.sql.standing import STANDING, QuickGet, Standing
 
 
@@ -196,7 +197,7 @@ class GuardedSession(Session):
             return statement, params
         if isinstance(params, list):
             changed = (
-                asker.with_returning(self, statement, params)
+                with_returning(self, statement, params, asker.guards_of)
                 if isinstance(statement, Insert)
                 else None
             )
