@@ -272,6 +272,7 @@ class Asker:
                 else ident in known.guard.room
             )
             and standing.lent.dbapi_connection is not None
+            and standing.lent._connection_record is not None  # it is not detached
             and standing.transaction.is_active
             and standing.connection._execution_options is standing.options
             and not known.mapper._dispose_called

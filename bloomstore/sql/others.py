@@ -25,8 +25,13 @@ _TOLD = """before_execute after_execute before_cursor_execute after_cursor_execu
     rollback_savepoint release_savepoint set_connection_execution_options""".split()
 # Arguments of them that are no way to the connection.
 _MATTER = frozenset(
-    """statement clauseelement multiparams params execution_options result parameters executemany
-    opts name""".split()
+    """statement clauseelement multiparams params execution_options parameters executemany opts
+    name""".split()
+)
+# Whoever has come by a connection in another way uses it by one of these.
+_USED = frozenset(
+    """execute executemany exec_driver_sql scalar scalars callproc cursor connection connect
+    dbapi_connection driver_connection raw_connection""".split()
 )
 
 
@@ -106,7 +111,7 @@ def _may_use_connection(listener: Any) -> bool:
         listener = listener.__func__
     if not isinstance(listener, FunctionType):
         return True  # nobody can read it
-    if listener.__module__.startswith("sqlalchemy."):  # it wraps those that return nothing
+    if str(listener.__module__).startswith("sqlalchemy."):  # it wraps those that return nothing
         inside = [cell.cell_contents for cell in listener.__closure__ or ()]
         found = [each for each in inside if callable(each)]
         return not found or any(map(_may_use_connection, found))
@@ -115,21 +120,26 @@ def _may_use_connection(listener: Any) -> bool:
 
 @functools.lru_cache(maxsize=1000)
 def _takes_connection(code: CodeType) -> bool:
-    """Whether a function looks at an argument that leads to the connection."""
+    """Whether a function looks at an argument that leads to the connection, or uses another one."""
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
     count += bool(code.co_flags & 0x08)  # *arguments and **arguments
     given = {name for name in code.co_varnames[:count] if name not in _MATTER} - {"self", "cls"}
-    return any(given.intersection(_looked_at(each)) for each in _codes(code))
+    return any(
+        given.intersection(_looked_at(each)) or _USED.intersection(each.co_names)
+        for each in _codes(code)
+    )
 
 
 def _looked_at(code: CodeType) -> Iterator[str]:
     """The names of the variables whose values are taken, but for those of `variable.info`."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
     for step, after in zip(steps, [*steps[1:], None], strict=True):
-        if step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
-            is_info = after is not None and after.opname.startswith(("LOAD_ATTR", "LOAD_METHOD"))
-            if not (is_info and after is not None and after.argval == "info"):
-                yield from step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        # From 3.13 on one instruction may take two variables, or store one and take another.
+        if "LOAD_FAST" in step.opname or "DEREF" in step.opname:
+            names = list(step.argval) if isinstance(step.argval, tuple) else [step.argval]
+            if after is not None and after.argval == "info" and "LOAD" in after.opname:
+                names.pop()
+            yield from names
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -131,10 +131,20 @@ def _is_known(element: Any) -> bool:
         return False  # a common table expression may write
     if getattr(element, "is_literal", False):
         return False
-    if isinstance(getattr(element, "operator", None), operators.custom_op):
+    used = (getattr(element, "operator", None), getattr(element, "modifier", None))
+    if any(isinstance(each, operators.custom_op) for each in used):
         return False
-    # Classes that SQLAlchemy makes for annotations are in its modules, their bases are not.
-    return all(each.__module__.partition(".")[0] in _RENDERED for each in type(element).__mro__)
+    type_ = getattr(element, "type", None)
+    if getattr(type_, "_has_bind_expression", False) or getattr(
+        type_, "_has_column_expression", False
+    ):
+        return False  # a function of SQL around each value, or in place of the column
+    # Classes that SQLAlchemy makes for annotations are in its modules, their bases are not; and
+    # @compiles may have replaced how one of SQLAlchemy's own is rendered.
+    return all(
+        each.__module__.partition(".")[0] in _RENDERED and "_compiler_dispatcher" not in vars(each)
+        for each in type(element).__mro__
+    )
 
 
 def _types(columns: tuple[Column[Any], ...]) -> Iterator[Any]:

@@ -108,6 +108,7 @@ class Standing:
         """Whether the plugin has listened all the time, and the connection is the same still."""
         return (
             self.lent.dbapi_connection is not None
+            and not self.lent.is_detached  # then its info is another one
             and self.listening is not None
             and self.listening is self.asker.listening
         )

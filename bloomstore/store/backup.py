@@ -19,7 +19,7 @@ from pathlib import Path
 from bloomstore.catalog.catalog import Catalog
 from bloomstore.errors import StoreFailed
 from bloomstore.segment.mapping import copy_descriptor, make_folder, open_file, sync_directory
-from bloomstore.store import checkpoint, writer
+from bloomstore.store import checkpoint, recovery, writer
 from bloomstore.store.core import Core
 from bloomstore.store.folder import Folder, own_errors
 from bloomstore.store.lock import make_lock_files
@@ -53,7 +53,12 @@ def _copy(core: Core, target: Folder) -> None:
                 stages = [
                     stage for row in view.filter_rows() for stage in view.stage_rows(row.number)
                 ]
+                # Beside them new filters are in doubt: in the copy, too.
+                forgotten = recovery.forgotten_files(core, view)
             core.catalog.copy(aside)
+            for name in forgotten:
+                source = open_file(core.folder.segments / name, os.O_RDONLY)
+                _copy_file(source, target.segments / name)
             for stage in stages:
                 name = stage.header(core.store_id).file_name
                 source = open_file(core.folder.segments / name, os.O_RDONLY)

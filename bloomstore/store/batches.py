@@ -121,8 +121,10 @@ class Block:
         place = None
         if is_nested == (self._finish is None):
             place = Place(None if self._finish is None else Batch(), _frame_of_block())
-            end = None if self.end is None else self.end()
-            held = weakref.ref(self if end is None else end, self._batches.open.__delitem__)
+            # The end is in no variable: an interrupt here leaves this frame in a traceback, and
+            # whoever kept that would keep the batch open.
+            end_of_batch = self._batches.open.__delitem__
+            held = weakref.ref((self.end and self.end()) or self, end_of_batch)
             self._batches.open[held] = place
         self._places.append(place)
 

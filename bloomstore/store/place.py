@@ -22,8 +22,10 @@ from pathlib import Path
 # The device and the number of a file.
 Identity = tuple[int, int]
 
-# Two changes of a folder may have one time on older kernels: its time says nothing until then.
+# Two changes of a folder may have one time: its time is believed when it is older than that, and
+# never where file systems know whole seconds only.
 _GRAIN_NS = 100_000_000
+_SECOND_NS = 1_000_000_000
 
 
 def identity(path: Path) -> Identity:
@@ -69,7 +71,8 @@ class Place:
         if stamp == self._stamp:
             return None
         loss = self._loss_of(self._catalog)
-        if loss is None and time.time_ns() > max(stamp[2:]) + _GRAIN_NS:
+        is_fine = found.st_mtime_ns % _SECOND_NS and found.st_ctime_ns % _SECOND_NS
+        if loss is None and is_fine and time.time_ns() > max(stamp[2:]) + _GRAIN_NS:
             self._stamp = stamp
         return loss
 

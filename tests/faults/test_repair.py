@@ -234,6 +234,16 @@ def test_a_filter_that_a_rolled_back_catalog_has_forgotten_is_not_made_anew_as_e
         assert str(fenced.state) == "fenced: not built"
 
 
+def test_a_backup_knows_of_forgotten_filters_too(forgetful_path: Path) -> None:
+    repair(forgetful_path)
+    saved = forgetful_path.with_name("saved")
+    with bloomstore.open(forgetful_path) as store:
+        store.backup(saved)
+    with bloomstore.open(saved) as store:
+        users = store.ensure("users", Scalable(target_error=0.01, initial_capacity=5000))
+        assert users.may_contain_many(KEYS).all()
+
+
 def test_new_filters_are_sound_again_once_the_forgotten_files_are_removed(
     forgetful_path: Path,
 ) -> None:

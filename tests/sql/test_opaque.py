@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import literal_column, select, text
-from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.ext.compiler import compiles, deregister
 from sqlalchemy.orm import Session, sessionmaker, with_loader_criteria
 
 from bloomstore.sql import BloomPlugin, Guarded, GuardedSession
@@ -90,3 +90,37 @@ def test_criteria_that_only_narrow_are_answered(
         asked = select(User).where(User.id == 777).options(criteria, Guarded())
         assert session.scalars(asked).all() == []
     assert sent() == 0
+
+
+def test_elements_of_sqlalchemy_that_the_application_renders_are_sent(
+    engine: sa.Engine, one: None, plugin: BloomPlugin, sessions: Any
+) -> None:
+    @compiles(sa.sql.functions.coalesce)  # type: ignore[no-untyped-call, untyped-decorator]
+    def render_without_parentheses(element: Any, compiler: Any, **_: Any) -> str:
+        return EITHER
+
+    try:
+        statement = select(User.id).where(ABSENT, sa.func.coalesce(User.age, 5))
+        with sessions() as session:
+            assert session.scalars(statement.options(Guarded())).all() == [1]
+    finally:
+        deregister(sa.sql.functions.coalesce)  # type: ignore[no-untyped-call]
+
+
+class Always(sa.types.TypeDecorator[str]):
+    """Sends no value but a piece of SQL."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def bind_expression(self, bindparam: Any) -> Any:
+        return literal_column("'b@x' OR users.email = 'b@x'", sa.Text)
+
+
+def test_types_that_send_sql_in_place_of_values_are_sent(
+    engine: sa.Engine, one: None, plugin: BloomPlugin, sessions: Any
+) -> None:
+    term = sa.type_coerce(User.email, Always()) == "x"
+    with sessions() as session:
+        asked = select(User.id).where(ABSENT, term).options(Guarded())
+        assert session.scalars(asked).all() == [1]

@@ -233,12 +233,32 @@ def passes_on(*given: Any) -> None:
     uses(*given)
 
 
+def uses_in_a_list(conn: Any, cursor: Any, *rest: Any) -> None:
+    [apply(cursor) for apply in (print,)]
+
+
+def uses_in_a_loop(conn: Any, cursor: Any, *rest: Any) -> None:
+    for apply in (print,): apply(cursor)  # fmt: skip  # noqa: E701
+
+
+def uses_beside_info(conn: Any, cursor: Any, *rest: Any) -> None:
+    print(cursor, conn.info)
+
+
+def uses_another_way(*given: Any) -> None:
+    SOMEWHERE.connection.cursor()
+
+
 def counts(*given: Any) -> None:
     logging.getLogger(__name__).debug("a statement")
 
 
 HARMLESS = [Counter().method, Counter().measures, counts, lambda *rest: None]
-HARMFUL = [uses, uses_inside, passes_on, print, lambda conn, *rest: [conn][0].info]
+SOMEWHERE: Any = None
+HARMFUL = [
+    uses, uses_inside, passes_on, print, lambda conn, *rest: [conn][0].info, uses_in_a_list,
+    uses_in_a_loop, uses_beside_info, uses_another_way,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("listener", [*HARMLESS, *HARMFUL])

@@ -388,3 +388,17 @@ def test_a_probe_needs_a_connection_that_is_listened_to(plugin, engine) -> None:
     with other.connect() as connection:
         assert plugin.probe(User.id, 777, connection=connection) == Answer.UNKNOWN
     other.dispose()
+
+
+@only_postgresql
+@pytest.mark.parametrize("asks_before", [False, True])
+def test_a_detached_connection_is_not_answered(
+    plugin, engine, sessions, elsewhere, asks_before
+) -> None:
+    with sessions() as session:
+        connection = session.connection()
+        if asks_before:
+            assert asked(session, 777) == (False, False)
+        connection.detach()
+        connection.exec_driver_sql("SET search_path = elsewhere, public")
+        assert asked(session, 777) == (True, True)
