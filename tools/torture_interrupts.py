@@ -33,6 +33,7 @@ from torture_workers import die_with_parent
 
 import bloomstore
 from bloomstore import Dynamic, Filter, Store, held
+from bloomstore.errors import StoreLocked
 
 PER_EPOCH = 500
 STUCK = 60.0
@@ -247,10 +248,14 @@ class Victim:
 
     def _add(self, handle: Filter, keys: list[object]) -> None:
         self.intended[handle.name] += keys
-        if len(keys) == 1:
-            handle.add(keys[0])
-        else:
-            handle.add_many(keys)
+        try:
+            if len(keys) == 1:
+                handle.add(keys[0])
+            else:
+                handle.add_many(keys)
+        except StoreLocked:
+            faulthandler.dump_traceback()  # who has it?
+            raise
         self.acknowledged[handle.name].update(keys)
 
     def _add_beside(self, store: Store, number: int) -> None:
