@@ -331,7 +331,14 @@ class Victim:
     def _fork(self, store: Store, name: str) -> None:
         key = next(self.keys)
         self.intended[name].append(("child", key))
-        child = os.fork()
+        parent = os.getpid()
+        try:
+            child = os.fork()
+        except SystemError:  # CPython loses the exception of a handler that runs inside of fork
+            if os.getpid() != parent:
+                os._exit(2)
+            self.counts["interrupts that Python spoiled in fork"] += 1
+            return
         if not child:
             status = 1
             try:
