@@ -15,7 +15,7 @@ from setuptools import Extension, find_packages, setup
 REQUIRED = os.environ.get("BLOOMSTORE_REQUIRE_COMPILED") == "1"
 SOURCE = "bloomstore/kernels/compiled.pyx"
 KERNELS = Path("bloomstore/kernels")
-HEADERS = sorted(map(str, [*KERNELS.glob("*.h"), *KERNELS.glob("*.pxi")]))
+HEADERS = sorted(map(str, [*KERNELS.glob("c/*.h"), *KERNELS.glob("*.pxi")]))
 
 
 def extensions() -> list[Extension]:
@@ -31,7 +31,7 @@ def extensions() -> list[Extension]:
     kernels = Extension(
         "bloomstore.kernels.compiled",
         [SOURCE],
-        include_dirs=["bloomstore/kernels"],
+        include_dirs=["bloomstore/kernels/c"],
         depends=[SOURCE, *HEADERS],  # also what puts them into the source distribution
         extra_compile_args=["-O3", "-pthread", *warnings] if is_posix else ["/O2"],
         extra_link_args=["-pthread"] if is_posix else [],

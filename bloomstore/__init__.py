@@ -14,11 +14,11 @@ A "no" is never wrong: not after a crash, not with several processes. Doubt answ
 
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import BloomStoreError
+from bloomstore.families.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
+from bloomstore.families.family import Dynamic, Fixed, Flexible, Scalable
 from bloomstore.filters.estimate import Estimate
-from bloomstore.spec.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
-from bloomstore.spec.families import Dynamic, Fixed, Flexible, Scalable
 from bloomstore.store.filter import Filter
-from bloomstore.store.opening import open_store
+from bloomstore.store.open import open_store
 from bloomstore.store.store import Store
 
 __version__ = "0.1.0"

@@ -2,7 +2,7 @@
 
 import sys
 
-from bloomstore.cli import main
+from bloomstore.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,7 +13,8 @@ Invariants
   3. Not on the list: locks that a `with` statement takes from C. Nothing comes between such a lock
      and its block, nor between the block and the end of the lock.
 
-Not here: the things that are held (catalog/transaction.py, store/lock.py, store/group.py).
+Not here: the things that are held (catalog/transaction.py, store/process/writer_lock.py,
+store/write/group_commit.py).
 """
 
 from __future__ import annotations

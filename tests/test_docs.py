@@ -18,10 +18,10 @@ from alembic.operations import Operations
 import bloomstore
 import bloomstore.sql.alembic
 from bloomstore.catalog.environment import TABLES
-from bloomstore.cli import main
+from bloomstore.cli.main import main
 from bloomstore.segment import header
-from bloomstore.sql import migrate
-from bloomstore.sql.triggers import outbox_name
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.outbox_tables import outbox_name
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -30,7 +30,7 @@ import bloomstore
 from bloomstore import Fixed, kernels
 from bloomstore.keys import fingerprint_chunks, fingerprints
 from bloomstore.segment.header import BLOCK_BYTES
-from bloomstore.store.writer import TURN_KEYS
+from bloomstore.store.write.writer import TURN_KEYS
 
 Step = tuple[str, str, float]
 

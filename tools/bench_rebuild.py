@@ -37,7 +37,7 @@ import bloomstore
 from bloomstore import Scalable
 from bloomstore.rebuild import ParquetSource, Source, rebuild
 from bloomstore.rebuild.source import BATCH_ROWS
-from bloomstore.sql.scan import TableSource, connect, reflect
+from bloomstore.sql.build.table_source import TableSource, connect, reflect
 
 TABLE = "bench_rebuild"
 COLUMNS = {"id": "bigint", "email": "varchar(320)"}

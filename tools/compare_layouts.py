@@ -49,8 +49,8 @@ from numpy.typing import NDArray
 
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
+from bloomstore.families.family import FilterSpec, Layout
 from bloomstore.keys import fingerprint_chunks
-from bloomstore.spec.families import FilterSpec, Layout
 
 LAYOUTS: tuple[Layout, ...] = ("plain", "sliced", "blocked")
 REFERENCE: Layout = "sliced"

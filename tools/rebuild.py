@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bloomstore.cli import main
+from bloomstore.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["rebuild", *sys.argv[1:]]))

@@ -22,7 +22,7 @@ from torture_ledger import FIRST_EXTRA, MAIN, SLOTS, Ledger, filter_name, keys_o
 import bloomstore
 from bloomstore import Scalable, crash
 from bloomstore.errors import BloomStoreError, FilterNotFound
-from bloomstore.store import bulk
+from bloomstore.store.write import bulk_load
 
 SPEC = Scalable(target_error=0.01, initial_capacity=64)
 SMALL = Scalable(target_error=0.01, initial_capacity=16)
@@ -46,7 +46,7 @@ class Writer:
         self._chance = random.Random(seed)
         self._durabilities = ["commit", "process"] if mode == "both" else [mode]
         self._aim = ""
-        bulk.LEAST_KEYS = BULK
+        bulk_load.LEAST_KEYS = BULK
         self._obey()
         self._store = bloomstore.open(path, lock_seconds=LOCK_SECONDS)
 

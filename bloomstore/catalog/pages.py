@@ -11,7 +11,8 @@ walks the whole tree first, by plain reads:
   5. no page is in use and free, and the newest entry of the free list is of the last commit.
 
 Rows have checksums, which are compared when they are read (rows.py, view.py). What stays is an
-older state of the whole file, which only a witness outside of it can tell (store/recovery.py).
+older state of the whole file, which only a witness outside of it can tell
+(store/durable/recovery.py).
 py-lmdb has such a walk too (lmdb.verify), in twice the time and without the keys of branches.
 
 Format of LMDB 0.9, 64 bits, in the byte order of the machine.

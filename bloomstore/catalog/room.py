@@ -7,7 +7,7 @@ them, a checkpoint for one, never does and always finds room.
 A reader that stands still inside of a transaction keeps all pages that were freed since: the file
 grows with every commit and never shrinks. Nobody can be made to go on; but everybody can be told.
 
-Not here: who asks (store/writer.py, store/growth.py, store/notes.py).
+Not here: who asks (store/write/writer.py, store/durable/stage_files.py, store/notes.py).
 """
 
 from __future__ import annotations

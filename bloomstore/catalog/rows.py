@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog.fields import Fields
 from bloomstore.errors import DamagedRow, SpecError
+from bloomstore.families.family import FilterSpec, spec_from_dict, spec_to_dict
 from bloomstore.segment.blocks import Ranges, bits_in, ranges_from
 from bloomstore.segment.header import SegmentHeader
-from bloomstore.spec.families import FilterSpec, spec_from_dict, spec_to_dict
 from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 from bloomstore.spec.stage import FullBy, StageSpec
 

@@ -8,7 +8,7 @@ later one: a catalog whose last commit is less than the word says was rolled bac
     bits  0..47  number of the commit
     bits 48..63  check: the same bits of number * 0x9E3779B97F4A7C15; a word of garbage says nothing
 
-Not here: what to do about it (store/recovery.py).
+Not here: what to do about it (store/durable/recovery.py).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import os
 
 from bloomstore.errors import SpecError
 from bloomstore.kernels.arguments import MAX_PRINTS_PER_CALL
-from bloomstore.kernels.one_key import NEVER
+from bloomstore.kernels.single_key import NEVER
 
 __all__ = [
     "BACKEND",
@@ -80,7 +80,7 @@ except ImportError as error:
             "BLOOMSTORE_KERNELS=compiled, but the compiled kernels were not built; install with"
             " BLOOMSTORE_REQUIRE_COMPILED=1 to see why"
         ) from error
-    from bloomstore.kernels.numpy_kernels import (
+    from bloomstore.kernels.numpy_twin import (
         BACKEND,
         apply,
         are_all,
@@ -96,4 +96,4 @@ except ImportError as error:
         mark,
         preview,
     )
-    from bloomstore.kernels.one_key import Keeper, OneKey
+    from bloomstore.kernels.single_key import Keeper, OneKey

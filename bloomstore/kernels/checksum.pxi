@@ -1,7 +1,7 @@
-# Checksums of blocks. Part of compiled.pyx; numpy_kernels.block_checksums says what it means, and
+# Checksums of blocks. Part of compiled.pyx; numpy_twin.block_checksums says what it means, and
 # does it where the processor has no instruction for crc32c.
 
-from bloomstore.kernels import numpy_kernels
+from bloomstore.kernels import numpy_twin
 
 cdef extern from "checksum.h" nogil:
     enum:
@@ -16,7 +16,7 @@ cdef bint _CAN_CHECKSUM = bloom_can_checksum()
 def block_checksums(vector, bytes place not None, size_t block_bytes, blocks):
     """The crc32c of each of these blocks, as uint32, and the set bits of all of them."""
     if not _CAN_CHECKSUM:
-        return numpy_kernels.block_checksums(vector, place, block_bytes, blocks)
+        return numpy_twin.block_checksums(vector, place, block_bytes, blocks)
     arguments.check_blocks(vector, place, block_bytes, blocks)
     cdef Py_buffer memory, numbers
     cdef uint64_t set_bits

@@ -1,4 +1,4 @@
-# Types of compiled.pyx; numpy_kernels.py says what the functions do.
+# Types of compiled.pyx; numpy_twin.py says what the functions do.
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore.kernels.one_key import Keeper as Keeper
-from bloomstore.kernels.one_key import OneKey as OneKey
+from bloomstore.kernels.single_key import Keeper as Keeper
+from bloomstore.kernels.single_key import OneKey as OneKey
 from bloomstore.spec.geometry import Geometry
 
 BACKEND: str

@@ -1,17 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: embedsignature=False, binding=True
-"""The loops over bits in C: the same functions as numpy_kernels.py, the same results.
+"""The loops over bits in C: the same functions as numpy_twin.py, the same results.
 
 In: numpy arrays and geometries; out: numpy arrays. This file checks the arguments, takes the
-addresses of buffers and lets go of the GIL; the loops are in find.h, kernels.h and shares.h.
+addresses of buffers and lets go of the GIL; the loops are in find.h, insert.h and insert_threads.h.
 
 Invariants
-  1. Same arguments, same results and same kinds of errors as numpy_kernels.py (tests/parity).
+  1. Same arguments, same results and same kinds of errors as numpy_twin.py (tests/parity).
   2. A loop only starts on a vector whose length is that of its geometry, so that no address can
      lie outside; the numbers of the geometry are checked again, whoever made the object.
   3. Buffers are held while a loop runs, so a mapped file cannot be closed under it.
 
-Not here: what the functions mean (numpy_kernels.py says it), the arithmetic (vector.h).
+Not here: what the functions mean (numpy_twin.py says it), the arithmetic (vector.h).
 """
 
 cimport cython
@@ -33,7 +33,7 @@ from bloomstore.hashing.fingerprint import INT_TAG, murmur_seed
 from bloomstore.kernels import arguments, threads
 from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
 
-cdef extern from "shares.h" nogil:
+cdef extern from "insert_threads.h" nogil:
     enum:
         BLOOM_SPREAD
         BLOOM_H3
@@ -86,7 +86,7 @@ cdef extern from "shares.h" nogil:
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
 
-cdef extern from "pykey.h":
+cdef extern from "hash_python.h":
     ctypedef struct bloom_seeds:
         uint32_t of_str
         uint32_t of_int
@@ -96,13 +96,13 @@ cdef extern from "pykey.h":
     int bloom_prints_of_list(
         PyObject *, Py_ssize_t, Py_ssize_t, const bloom_seeds *, uint64_t *, unsigned)
 
-cdef extern from "one_key.h":
+cdef extern from "single_key.h":
     ctypedef struct bloom_one:
         int (*ask)(const bloom_one *, PyObject *)
         bloom_seeds seeds
     void bloom_point_at(bloom_one *, const bloom_vector *, size_t)
 
-cdef extern from "wide.h":
+cdef extern from "cpu.h":
     int bloom_width
     int bloom_widest()
 
@@ -401,4 +401,4 @@ def murmur128(from_bytes, uint32_t seed):
 include "checksum.pxi"
 include "find_keys.pxi"
 include "fingerprints.pxi"
-include "one_key.pxi"
+include "single_key.pxi"

@@ -1,4 +1,4 @@
-# Lookups straight from keys. Part of compiled.pyx; numpy_kernels.find_keys says what it means.
+# Lookups straight from keys. Part of compiled.pyx; numpy_twin.find_keys says what it means.
 
 # Keys of a list that are hashed together, with the GIL, before they are asked for without it: their
 # fingerprints (64 KiB) stay in the second cache. 1024 and 4096 could not be told apart, with one

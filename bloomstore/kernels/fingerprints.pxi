@@ -1,6 +1,6 @@
-# Fingerprints of many keys. Part of compiled.pyx; numpy_kernels.py says what they mean.
+# Fingerprints of many keys. Part of compiled.pyx; numpy_twin.py says what they mean.
 
-cdef extern from "prints.h" nogil:
+cdef extern from "hash_buffer.h" nogil:
     ctypedef struct bloom_buffer:
         const uint64_t *keys
         const uint8_t *text

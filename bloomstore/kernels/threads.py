@@ -5,7 +5,7 @@ most four: more of them wait for the same memory. The compiled kernels divide lo
 fingerprints by keys, adds by lines or slices of the vector; the numpy kernels use one thread.
 Results never depend on it.
 
-Not here: how the work is divided (threads.h, shares.h).
+Not here: how the work is divided (threads.h, insert_threads.h).
 """
 
 from __future__ import annotations

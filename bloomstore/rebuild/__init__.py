@@ -4,25 +4,25 @@
     rebuild(store, "seen", ParquetSource(Path("seen.parquet"), ["key"]))
 
 source.py    what a source is
-text.py      lines of a file; keys of CSV and of columns are in files.py
+text_source.py      lines of a file; keys of CSV and of columns are in files.py
 plan.py      how large the new filter becomes
 state.py     how far a rebuild has come
-alone.py     one rebuild of a filter at a time
-run.py       the order of a rebuild
-copied.py    a filter of another store instead of keys
+rebuild_lock.py     one rebuild of a filter at a time
+order.py       the order of a rebuild
+copied_filter.py    a filter of another store instead of keys
 verify.py    what the filter misses of its source, and its error as it is
 advice.py    when a rebuild pays
 
 Sources of databases and guards are in bloomstore.sql.
 """
 
-from bloomstore.rebuild.alone import RebuildError
-from bloomstore.rebuild.copied import copy_filter
+from bloomstore.rebuild.copied_filter import copy_filter
 from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
+from bloomstore.rebuild.order import Rebuilt, give_up, rebuild
 from bloomstore.rebuild.plan import Plan, plan_rebuild
-from bloomstore.rebuild.run import Rebuilt, give_up, rebuild
+from bloomstore.rebuild.rebuild_lock import RebuildError
 from bloomstore.rebuild.source import Batch, Incomplete, Source, SourceError
-from bloomstore.rebuild.text import TextSource
+from bloomstore.rebuild.text_source import TextSource
 
 __all__ = [
     "ArrowSource",

@@ -14,8 +14,8 @@ from math import ceil, isfinite
 
 from bloomstore import Store
 from bloomstore.errors import DamagedRow
+from bloomstore.families.family import Flexible
 from bloomstore.rebuild.plan import HEADROOM, sized
-from bloomstore.spec.families import Flexible
 from bloomstore.store.stats import FilterStats
 
 MANY_STAGES = 4  # a miss asks all of them

@@ -20,7 +20,7 @@ from typing import Any
 
 from bloomstore.keys import Key
 from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, Source, SourceError
-from bloomstore.rebuild.text import PARSERS, BadKey, file_identity, reading
+from bloomstore.rebuild.text_source import PARSERS, BadKey, file_identity, reading
 
 
 class _Columns(Source):

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from math import ceil, isfinite
 
 from bloomstore.errors import SpecError
+from bloomstore.families.family import FilterSpec, Fixed, Flexible, Scalable
 from bloomstore.rebuild.source import Source
 from bloomstore.segment.header import HEADER_BYTES, PAGE_BYTES
-from bloomstore.spec.families import FilterSpec, Fixed, Flexible, Scalable
 from bloomstore.store.filter import Filter
-from bloomstore.store.rebuild import declared_capacity
+from bloomstore.store.write.coming_chain import declared_capacity
 
 # Room for keys that come after the rebuild, before a second stage is needed.
 HEADROOM = 1.1

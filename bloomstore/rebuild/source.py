@@ -10,7 +10,8 @@ Invariants
      together, each from the position that the one before had reached.
   3. Identities and positions are JSON: they are kept in the store's notes.
 
-Sources of files are in files.py and text.py; those of databases and guards in bloomstore.sql.
+Sources of files are in files.py and text_source.py; those of databases and guards in
+bloomstore.sql.
 """
 
 from __future__ import annotations

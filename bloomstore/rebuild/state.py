@@ -1,6 +1,7 @@
 """How far a rebuild has come, as JSON in the store's notes under "rebuild/<filter>".
 
-    chain      id of the coming chain (store/rebuild.py); of another one: the state is void
+    chain      id of the coming chain (store/write/coming_chain.py); of another one: the state is
+    void
     source     identity of the source; another one is refused
     wanted     what was asked for (spec, capacity, target error); anything else is refused
     fences     tokens of the fences that stood when the rebuild began; only these may be lowered

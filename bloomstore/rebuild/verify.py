@@ -18,7 +18,7 @@ import numpy as np
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError
 from bloomstore.keys import Key
-from bloomstore.rebuild.ahead import ahead
+from bloomstore.rebuild.read_ahead import ahead
 from bloomstore.rebuild.source import Source, require_own_source
 
 PROBES = 100_000

@@ -2,7 +2,7 @@
 
 geometry.py   what the bits of one vector mean
 stage.py      one stage and when it is full
-families.py   Fixed, Scalable, Dynamic, Flexible: from a wish to stages
+family.py   Fixed, Scalable, Dynamic, Flexible: from a wish to stages
 expansion.py  how fast a Flexible filter grows
 promise.py    what a family promises for a filter with these stages
 """

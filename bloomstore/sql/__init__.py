@@ -10,12 +10,12 @@ plugin.probe(User.id, 42)
 """
 
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.build import BuildError, Built
-from bloomstore.sql.guard import Guard
-from bloomstore.sql.option import Guarded
+from bloomstore.sql.ask.option import Guarded
+from bloomstore.sql.ask.session import GuardedSession
+from bloomstore.sql.build.build import BuildError, Built
+from bloomstore.sql.engine_url import plugin_of
+from bloomstore.sql.guards.declaration import Guard
 from bloomstore.sql.plugin import BloomPlugin
-from bloomstore.sql.session import GuardedSession
-from bloomstore.sql.url import plugin_of
 
 __all__ = [
     "Answer",

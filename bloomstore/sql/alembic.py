@@ -35,10 +35,10 @@ import sqlalchemy as sa
 import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.sql.databases import BY_DIALECT
-from bloomstore.sql.guard import Declared, declared_on, name_of
-from bloomstore.sql.migrate import MigrationError, needs_alembic
-from bloomstore.sql.registry import TABLE as REGISTRY
-from bloomstore.sql.triggers import Outbox
+from bloomstore.sql.guards.declaration import Declared, declared_on, name_of
+from bloomstore.sql.schema.migrate import MigrationError, needs_alembic
+from bloomstore.sql.schema.outbox_tables import Outbox
+from bloomstore.sql.schema.registry import TABLE as REGISTRY
 
 needs_alembic()
 

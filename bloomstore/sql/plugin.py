@@ -6,7 +6,7 @@
     plugin.probe(User.email, "a@b.c")       # Answer.ABSENT | MAYBE | UNKNOWN
 
 Every process that writes to a guarded table must listen, on the host that has the store: a filter
-in mapped files sees no writer on another host, unless an outbox feeds it (feed.py).
+in mapped files sees no writer on another host, unless an outbox feeds it (catch_up.py).
 
 Not here: how writes are seen (capture.py), how sessions are answered (session.py), how a guard is
 built (build.py).
@@ -28,27 +28,27 @@ from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.families.family import FilterSpec
 from bloomstore.rebuild import Rebuilt, rebuild
-from bloomstore.spec.families import FilterSpec
-from bloomstore.sql.active import ActiveGuard
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.asker import BYPASS, SENT, Asker
-from bloomstore.sql.build import BuildError, Built, build_guard
-from bloomstore.sql.builder import only_builder
-from bloomstore.sql.capture import Capture
-from bloomstore.sql.compared import Comparisons
+from bloomstore.sql.ask.asker import BYPASS, SENT, Asker
+from bloomstore.sql.ask.bulk import may_be_present, those_left_out
+from bloomstore.sql.ask.compared_database import Comparisons
+from bloomstore.sql.ask.session_factories import listen_to_sessions
+from bloomstore.sql.ask.session_facts import STANDING, has_connections, shares_connections
+from bloomstore.sql.build.build import BuildError, Built, build_guard
+from bloomstore.sql.build.build_lock import only_builder
+from bloomstore.sql.build.guard_source import GuardSource
+from bloomstore.sql.capture.autocommit_lock import Flight
+from bloomstore.sql.capture.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
-from bloomstore.sql.factories import listen_to_sessions
-from bloomstore.sql.feed import Feed
-from bloomstore.sql.flight import Flight
-from bloomstore.sql.guarded import GuardSource
-from bloomstore.sql.guards import Guards
-from bloomstore.sql.incarnation import ensure_incarnation
+from bloomstore.sql.guards.connection_settings import CHANGED, UNSETTLED
+from bloomstore.sql.guards.guard import ActiveGuard
+from bloomstore.sql.guards.guard_set import Guards
+from bloomstore.sql.guards.stats import stats_of
 from bloomstore.sql.listeners import OF_DIALECT, Listeners
-from bloomstore.sql.many import may_be_present, those_left_out
-from bloomstore.sql.settings import CHANGED, UNSETTLED
-from bloomstore.sql.standing import STANDING, has_connections, shares_connections
-from bloomstore.sql.stats import stats_of
+from bloomstore.sql.outbox.catch_up import Feed
+from bloomstore.sql.schema.incarnation import ensure_incarnation
 
 log = logging.getLogger("bloomstore.sql")
 

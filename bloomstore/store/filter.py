@@ -20,16 +20,15 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
+from bloomstore.families.family import FilterSpec
 from bloomstore.filters.estimate import Estimate
 from bloomstore.filters.search import find_keys
 from bloomstore.held import mine, surrender, whole
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks, is_column
-from bloomstore.spec.families import FilterSpec
-from bloomstore.store import bulk, writer
-from bloomstore.store.core import Core
-from bloomstore.store.lock import GENERATION
 from bloomstore.store.options import check_reason
+from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.writer_lock import GENERATION
 from bloomstore.store.stats import FilterStats, count_of, stats_of
 from bloomstore.store.view import (
     READING_ERRORS,
@@ -38,6 +37,7 @@ from bloomstore.store.view import (
     StateName,
     load_view,
 )
+from bloomstore.store.write import bulk_load, writer
 
 if TYPE_CHECKING:
     from bloomstore.store.store import Store
@@ -128,15 +128,15 @@ class Filter(OneKey):
         """
         view = self._current()
         is_alone = self._store.batches.mine is None
-        is_bulk = is_alone and bulk.is_bulk(view, keys)
+        is_bulk = is_alone and bulk_load.is_bulk(view, keys)
         in_turns = is_alone and view.row.durability == "process" and is_column(keys)
         most = writer.TURN_KEYS if is_bulk or in_turns else MAX_PRINTS_PER_CALL
         chunks = fingerprint_chunks(keys, self._seed, most)
         if is_bulk:
             with self._store.changing("a bulk load") as core:
                 view = self._certain()
-                if bulk.is_bulk(view, keys):
-                    return bulk.load(core, view, chunks)
+                if bulk_load.is_bulk(view, keys):
+                    return bulk_load.load(core, view, chunks)
         added = 0
         try:
             if in_turns:

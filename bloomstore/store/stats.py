@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import Durability, StageRow
+from bloomstore.families.family import FilterSpec
+from bloomstore.families.promise import promised_error
 from bloomstore.filters.count import Counted, distinct_keys
 from bloomstore.filters.damaged import error_of, undamaged_bits, with_damage
 from bloomstore.filters.estimate import Estimate
 from bloomstore.filters.overlap import errors_up_to
 from bloomstore.segment.segment import READ_WHOLE_BYTES
-from bloomstore.spec.families import FilterSpec
-from bloomstore.spec.promise import promised_error
-from bloomstore.store.core import Core
+from bloomstore.store.process.open_files import Core
 from bloomstore.store.view import FilterState, FilterView, counts_of
 
 Vectors = dict[int, NDArray[np.uint8]]

@@ -8,7 +8,7 @@ One Store object per path and process: a second `open` of the same path returns 
 and it closes with the last of them. Any number of processes may have a store open; one of them
 writes at a time. Threads may share everything. A forked child reopens by itself at its first use.
 
-Not here: the handle of one filter (filter.py), the order of writing (writer.py, growth.py,
+Not here: the handle of one filter (filter.py), the order of writing (writer.py, stage_files.py,
 checkpoint.py), what a crash leaves (recovery.py).
 """
 
@@ -38,18 +38,14 @@ from bloomstore.errors import (
     StoreLocked,
     StoreReadOnly,
 )
+from bloomstore.families.family import FilterSpec, is_same, resolved
 from bloomstore.held import whole
-from bloomstore.spec.families import FilterSpec, is_same, resolved
-from bloomstore.store import backup, checkpoint, growth, rebuild, registry, repair, writer
-from bloomstore.store.batch import finish
-from bloomstore.store.batches import Batches, Block
-from bloomstore.store.beginning import open_core
-from bloomstore.store.check import check_store
-from bloomstore.store.core import Core
+from bloomstore.store.care import backup, repair
+from bloomstore.store.care.check import check_store
+from bloomstore.store.care.problem import Problem
+from bloomstore.store.durable import checkpoint, stage_files
+from bloomstore.store.durable.startup import open_core
 from bloomstore.store.filter import Filter
-from bloomstore.store.folder import Folder
-from bloomstore.store.group import Group
-from bloomstore.store.lock import GENERATION
 from bloomstore.store.notes import Notes
 from bloomstore.store.options import (
     StoreOptions,
@@ -58,9 +54,16 @@ from bloomstore.store.options import (
     check_reason,
     check_spec,
 )
-from bloomstore.store.problem import Problem
+from bloomstore.store.process import open_stores
+from bloomstore.store.process.folder import Folder
+from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.watch import End
+from bloomstore.store.process.writer_lock import GENERATION
 from bloomstore.store.view import load_view
-from bloomstore.store.watch import End
+from bloomstore.store.write import coming_chain, writer
+from bloomstore.store.write.batch import finish
+from bloomstore.store.write.batch_blocks import Batches, Block
+from bloomstore.store.write.group_commit import Group
 
 log = logging.getLogger("bloomstore")
 
@@ -133,7 +136,7 @@ class Store:
             def announce(change: CatalogChange) -> None:
                 change.put_filter(row)
 
-            growth.new_stage(core, row, 0, 0, first, announce, doubt=doubt)
+            stage_files.new_stage(core, row, 0, 0, first, announce, doubt=doubt)
         return self[name]
 
     @whole
@@ -206,14 +209,14 @@ class Store:
                     if row is None:
                         raise FilterNotFound(name)
                     for chain in {stage.chain for stage in change.stage_rows(row.number)}:
-                        growth.bury_chain(change, core, row.number, chain)
+                        stage_files.bury_chain(change, core, row.number, chain)
                 except DamagedRow:
                     # Its files stay, unknown to anybody, and `check` names them.
                     if name not in change.filter_names():
                         raise
                 change.delete_filter(name)
                 change.raise_generation()
-            growth.bury(core)
+            stage_files.bury(core)
 
     def batch(self) -> Block:
         """One durable commit for every key added inside, in any filter of this store.
@@ -226,9 +229,11 @@ class Store:
         return self.batches.block(lambda batch: finish(self.core, batch))
 
     @contextlib.contextmanager
-    def rebuild(self, name: str, spec: FilterSpec | None = None) -> abc.Iterator[rebuild.Rebuild]:
-        """A new chain for this filter; without `switch` nothing changes. See store/rebuild.py."""
-        coming = rebuild.begin(self, name, None if spec is None else check_spec(spec))
+    def rebuild(
+        self, name: str, spec: FilterSpec | None = None
+    ) -> abc.Iterator[coming_chain.Rebuild]:
+        """A new chain for this filter; without `switch` nothing changes."""
+        coming = coming_chain.begin(self, name, None if spec is None else check_spec(spec))
         try:
             yield coming
         finally:
@@ -281,7 +286,7 @@ class Store:
 
         An exception in the middle, Ctrl-C say, is raised; closing it again does what is left.
         """
-        with registry.lock:
+        with open_stores.lock:
             core = self._core if self._closing is None else self._closing
             if core is None:
                 return
@@ -297,7 +302,7 @@ class Store:
                 self._pause_handles()
                 self._filters.clear()
                 core.close()
-                registry.forget(self)
+                open_stores.forget(self)
                 self.users, self._closing = 0, None
 
     @property
@@ -402,7 +407,7 @@ class Store:
                 self._core = old
                 core.close()
                 raise
-        registry.watch()
+        open_stores.watch()
         return core
 
     def __enter__(self) -> Self:

@@ -14,8 +14,8 @@ from bloomstore.catalog.view import CatalogView
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
-from bloomstore.store.core import Core
-from bloomstore.store.lock import GENERATION
+from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.writer_lock import GENERATION
 
 
 class StateName(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bloomstore.cli import main
+from bloomstore.cli.main import main
 
 
 @dataclass(frozen=True)

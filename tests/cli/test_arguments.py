@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from bloomstore.cli import make_parser
-from bloomstore.cli.arguments import error_share, seed_number, speed_list, whole_number
+from bloomstore.cli.main import make_parser
+from bloomstore.cli.support.arguments import error_share, seed_number, speed_list, whole_number
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 from cli.runner import Cli
 
-from bloomstore.sql import migrate
-from bloomstore.sql.triggers import Outbox
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.outbox_tables import Outbox
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ import pytest
 from sqlalchemy import MetaData, create_engine
 
 import bloomstore
-from bloomstore.cli import COMMANDS
-from bloomstore.sql import BloomPlugin, migrate
+from bloomstore.cli.main import COMMANDS
+from bloomstore.sql import BloomPlugin
+from bloomstore.sql.schema import migrate
 
 
 def _examples() -> list[tuple[str, str]]:

@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from cli.runner import Cli
 
 import bloomstore
-from bloomstore.sql import BloomPlugin, Guard, migrate
-from bloomstore.sql.triggers import Outbox
+from bloomstore.sql import BloomPlugin, Guard
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.outbox_tables import Outbox
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from cli.runner import Cli
 
 import bloomstore
-from bloomstore import cli as cli_package
-from bloomstore.cli import COMMANDS
+from bloomstore.cli.commands import ls
+from bloomstore.cli.main import COMMANDS
 
 
 def _python(*argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -110,7 +110,7 @@ def test_an_interruption_ends_with_status_130(
     def interrupt(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_package.ls, "run", interrupt)
+    monkeypatch.setattr(ls, "run", interrupt)
     result = cli("ls", store)
     assert (result.status, result.err) == (130, "bloomstore: interrupted\n")
 
@@ -121,7 +121,7 @@ def test_an_error_of_the_system_names_the_file(
     def fail(*_: object) -> int:
         raise PermissionError(13, "Permission denied", "/secret")
 
-    monkeypatch.setattr(cli_package.ls, "run", fail)
+    monkeypatch.setattr(ls, "run", fail)
     result = cli("ls", store)
     assert (result.status, result.err) == (2, "bloomstore: /secret: Permission denied\n")
 
@@ -130,7 +130,7 @@ def test_a_warning_of_the_package_is_one_line_without_source_code(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, store: Path
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("bloomstore.store.folder._filesystem", lambda _: "tmpfs")
+        patch.setattr("bloomstore.store.process.folder._filesystem", lambda _: "tmpfs")
         result = cli("ls", store)
     assert result.status == 0
     assert result.err == f"bloomstore: warning: {store} is on tmpfs: nothing survives a reboot\n"
@@ -173,5 +173,5 @@ def test_keys_that_the_terminal_cannot_show_are_escaped(store: Path) -> None:
 
 
 def test_importing_the_command_line_leaves_rich_and_matplotlib_alone() -> None:
-    code = "import sys, bloomstore.cli; print({'rich', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, bloomstore.cli.main; print({'rich', 'matplotlib'} & set(sys.modules))"
     assert _python("-c", code).stdout == b"set()\n"

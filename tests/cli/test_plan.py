@@ -10,9 +10,9 @@ from cli.runner import Cli
 
 import bloomstore
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
-from bloomstore.cli.planning import alternatives, error_with, grow
-from bloomstore.cli.plot import curve
-from bloomstore.spec.families import FilterSpec
+from bloomstore.cli.support.plot import curve
+from bloomstore.families.family import FilterSpec
+from bloomstore.families.growth_plan import alternatives, error_with, grow
 
 
 def test_stages_are_those_of_the_family_until_the_keys_fit() -> None:

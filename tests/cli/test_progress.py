@@ -8,8 +8,8 @@ from contextlib import redirect_stderr
 import pytest
 from cli.runner import Terminal
 
-from bloomstore.cli import progress as progress_module
-from bloomstore.cli.progress import Progress
+from bloomstore.cli.support import progress as progress_module
+from bloomstore.cli.support.progress import Progress
 
 
 class Clock:

@@ -79,7 +79,7 @@ def test_what_was_cut_off_can_be_given_up_or_restarted(
     cli: Cli, grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = ("--from", tmp_path / "keys.txt")
-    monkeypatch.setattr("bloomstore.rebuild.text._SOURCE_BYTES", 1000)
+    monkeypatch.setattr("bloomstore.rebuild.text_source._SOURCE_BYTES", 1000)
 
     def cut_off() -> None:
         def stop(rows: int) -> None:
@@ -215,10 +215,10 @@ def test_a_fenced_filter_cannot_be_verified(cli: Cli, grown: Path, tmp_path: Pat
 def test_progress_shows_rows_and_what_is_left(
     cli: Cli, grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bloomstore.rebuild.text._SOURCE_BYTES", 1000)
-    monkeypatch.setattr("bloomstore.cli.progress.WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("bloomstore.cli.progress.REDRAW_SECONDS", 0.0)
-    monkeypatch.setattr("bloomstore.cli.progress._rich_bar", lambda: None)
+    monkeypatch.setattr("bloomstore.rebuild.text_source._SOURCE_BYTES", 1000)
+    monkeypatch.setattr("bloomstore.cli.support.progress.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("bloomstore.cli.support.progress.REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr("bloomstore.cli.support.progress._rich_bar", lambda: None)
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     cli("rebuild", grown, "seen", "--from", tmp_path / "keys.txt")
     assert " rows, " in terminal.text

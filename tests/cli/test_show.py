@@ -7,7 +7,15 @@ import sys
 import pytest
 from cli.runner import Terminal
 
-from bloomstore.cli.show import Column, bar, error, plain_lines, print_table, rough_count, size
+from bloomstore.cli.support.tables import (
+    Column,
+    bar,
+    error,
+    plain_lines,
+    print_table,
+    rough_count,
+    size,
+)
 
 COLUMNS = (Column("name", is_text=True, may_wrap=True), Column("bits/\nkey"))
 ROWS = [["seen", "9.60"], ["[red]odd[/red]", "10.25"]]

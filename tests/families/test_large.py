@@ -10,7 +10,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Fixed, Flexible, kernels
-from bloomstore.spec.families import FilterSpec
+from bloomstore.families.family import FilterSpec
 from families.variants import count_reported
 
 GIB = 1 << 30

@@ -15,7 +15,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Dynamic, Flexible, Scalable, Sequence
-from bloomstore.spec.families import FilterSpec
+from bloomstore.families.family import FilterSpec
 from bloomstore.store.filter import Filter
 from families.variants import FreshKeys, absent_keys, made
 

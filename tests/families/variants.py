@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence, Store, kernels
-from bloomstore.spec.families import FilterSpec, Layout, Scheme
+from bloomstore.families.family import FilterSpec, Layout, Scheme
 from bloomstore.spec.geometry import CACHE_LINE_BITS, Geometry, LayoutCode
 from bloomstore.spec.stage import FullBy, StageSpec
 from bloomstore.store.filter import Filter

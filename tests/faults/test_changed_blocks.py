@@ -15,7 +15,7 @@ from bloomstore import Fixed
 from bloomstore.catalog.rows import Durability
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, PAGE_BYTES
 from bloomstore.segment.segment import read_header
-from bloomstore.store import trust
+from bloomstore.store.durable import trust
 
 KEYS = np.arange(300_000)
 DURABILITIES: list[Durability] = ["commit", "process"]

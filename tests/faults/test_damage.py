@@ -28,9 +28,9 @@ from faults.damage import (
 import bloomstore
 from bloomstore import Filter, Fixed, Scalable
 from bloomstore.errors import FilterFull
+from bloomstore.families.family import FilterSpec
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import read_header
-from bloomstore.spec.families import FilterSpec
 
 ROUNDS = 60
 

@@ -18,7 +18,7 @@ from bloomstore import Fixed, Scalable
 from bloomstore.errors import DamagedRow, StoreFailed
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import Segment
-from bloomstore.store import growth
+from bloomstore.store.durable import stage_files
 
 KEYS = np.arange(3000)
 
@@ -262,14 +262,14 @@ def test_files_that_a_rolled_back_catalog_calls_dead_are_not_removed(
     """It may have been written when they were not finished, and they became stages since."""
     data = path / "catalog" / "data.mdb"
     with bloomstore.open(path) as store:
-        crash = growth.crash_point
+        crash = stage_files.crash_point
 
         def copy(point: str) -> None:
             if point == "new file: tombstone committed":
                 shutil.copy(data, path.with_name("older"))
             crash(point)
 
-        monkeypatch.setattr(growth, "crash_point", copy)
+        monkeypatch.setattr(stage_files, "crash_point", copy)
         store.create("users", Fixed(capacity=5000, target_error=0.01)).add_many(KEYS)
         store.checkpoint()
     shutil.copy(path.with_name("older"), data)

@@ -13,8 +13,8 @@ import pytest
 import bloomstore
 from bloomstore import Fixed
 from bloomstore.errors import BloomStoreError, DamagedFile, NotAStore, StoreFailed
-from bloomstore.sql.builder import only_builder
-from bloomstore.sql.flight import Flight
+from bloomstore.sql.build.build_lock import only_builder
+from bloomstore.sql.capture.autocommit_lock import Flight
 
 SPEC = Fixed(capacity=100, target_error=0.01)
 PRECIOUS = b"precious text of somebody\n" * 4000

@@ -27,7 +27,8 @@ from bloomstore.catalog.rows import Durability
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, PAGE_BYTES, WORDS_BYTES
 from bloomstore.segment.segment import read_header
-from bloomstore.store import bulk, trust
+from bloomstore.store.durable import trust
+from bloomstore.store.write import bulk_load
 
 KEYS = np.arange(60_000)
 LAYOUTS = ["plain", "sliced", "blocked"]
@@ -91,7 +92,7 @@ def test_no_checkpoint_gives_rot_a_new_checksum(
     with bloomstore.open(path) as store:
         users = store["users"]  # which nobody asks for anything before the adds
         if how == "bulk":
-            monkeypatch.setattr(bulk, "LEAST_KEYS", 1000)
+            monkeypatch.setattr(bulk_load, "LEAST_KEYS", 1000)
             late = np.arange(10**6, 10**6 + 80_000)
             users.add_many(late)
         elif how == "many":

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import bloomstore
 from bloomstore import Fixed, Flexible, Scalable, Sequence
-from bloomstore.store import bulk
+from bloomstore.store.write import bulk_load
 
 SPECS = {
     "commit": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
@@ -76,7 +76,7 @@ def main() -> None:
     with bloomstore.open(path) as store:
         add_rounds(store, 0, 6)
         rebuild(store)
-        bulk.LEAST_KEYS = 1000
+        bulk_load.LEAST_KEYS = 1000
         for name in ("process", "commit"):
             keys = [f"bulk {part}" for part in range(3000)]
             store[name].add_many(keys)

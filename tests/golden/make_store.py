@@ -20,7 +20,7 @@ import numpy as np
 import bloomstore
 from bloomstore import ByRate, Dynamic, Fixed, Flexible, Scalable, Sequence
 from bloomstore.catalog import upgrade
-from bloomstore.spec.families import FilterSpec
+from bloomstore.families.family import FilterSpec
 
 HERE = Path(__file__).parent
 KEYS = [f"user {number}" for number in range(200)]

@@ -14,7 +14,7 @@ from alembic.config import Config
 from sql import servers
 from sql.conftest import kind, running, store, url
 
-from bloomstore.sql import migrate
+from bloomstore.sql.schema import migrate
 
 __all__ = ["kind", "running", "store", "url"]
 

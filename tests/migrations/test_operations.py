@@ -13,10 +13,11 @@ from alembic.operations import Operations
 
 import bloomstore
 from bloomstore.errors import SpecError
-from bloomstore.sql import Answer, BloomPlugin, Guard, migrate
+from bloomstore.sql import Answer, BloomPlugin, Guard
 from bloomstore.sql.alembic import InvalidateGuard, include_object
-from bloomstore.sql.migrate import MigrationError
-from bloomstore.sql.triggers import outbox_name
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.migrate import MigrationError
+from bloomstore.sql.schema.outbox_tables import outbox_name
 
 MAKES = (
     "op.create_table('users', sa.Column('id', sa.Integer, primary_key=True),"

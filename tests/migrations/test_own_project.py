@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from bloomstore.sql import migrate
+from bloomstore.sql.schema import migrate
 
 README = (migrate.location() / "README.md").read_text()
 MODELS = """

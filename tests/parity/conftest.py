@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from bloomstore.kernels import numpy_kernels
+from bloomstore.kernels import numpy_twin
 
 
 def compiled_kernels() -> ModuleType:
@@ -29,4 +29,4 @@ def compiled() -> ModuleType:
 @pytest.fixture(scope="session", params=["numpy", "compiled"])
 def twin(request: pytest.FixtureRequest) -> ModuleType:
     """Each twin in turn."""
-    return numpy_kernels if request.param == "numpy" else compiled_kernels()
+    return numpy_twin if request.param == "numpy" else compiled_kernels()

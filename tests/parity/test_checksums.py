@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloomstore.kernels import numpy_kernels
+from bloomstore.kernels import numpy_twin
 
 PLACE = bytes(range(24))
 
@@ -36,7 +36,7 @@ def test_twins_give_the_same_checksums_and_counts(
     numbers = data.draw(st.lists(st.integers(0, count - 1), max_size=20) if count else st.just([]))
     blocks = np.array(numbers, dtype=np.int64)
     found, set_bits = compiled.block_checksums(vector, PLACE, 8 * words, blocks)
-    twin, twin_bits = numpy_kernels.block_checksums(vector, PLACE, 8 * words, blocks)
+    twin, twin_bits = numpy_twin.block_checksums(vector, PLACE, 8 * words, blocks)
     assert found.dtype == twin.dtype == np.uint32
     assert found.tolist() == twin.tolist()
     assert found.tolist() == [expected(vector, 8 * words, block) for block in numbers]

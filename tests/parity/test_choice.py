@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from bloomstore import kernels
-from bloomstore.kernels import numpy_kernels, one_key
+from bloomstore.kernels import numpy_twin, single_key
 
 SHOW = "from bloomstore import kernels; print(kernels.BACKEND, kernels.find.__module__)"
 HIDE = "import sys; sys.modules['bloomstore.kernels.compiled'] = None; "
@@ -29,7 +29,7 @@ def run(code: str, forced: str | None) -> subprocess.CompletedProcess[str]:
 
 
 def test_numpy_can_be_forced() -> None:
-    assert run(SHOW, "numpy").stdout.split() == ["numpy", "bloomstore.kernels.numpy_kernels"]
+    assert run(SHOW, "numpy").stdout.split() == ["numpy", "bloomstore.kernels.numpy_twin"]
 
 
 @pytest.mark.parametrize("forced", [None, "", "compiled"])
@@ -61,13 +61,13 @@ def test_both_twins_have_every_function_with_the_same_parameters(compiled: Modul
     for name in functions:
         if inspect.isclass(public[name]):
             continue
-        left = inspect.signature(getattr(numpy_kernels, name)).parameters
+        left = inspect.signature(getattr(numpy_twin, name)).parameters
         right = inspect.signature(getattr(compiled, name)).parameters
         assert list(left) == list(right), name
 
 
 def test_both_twins_of_single_keys_have_the_same_methods(compiled: ModuleType) -> None:
     for name in ("OneKey", "Keeper"):
-        twin, fast = getattr(one_key, name)(*[7][: name == "OneKey"]), getattr(compiled, name)
+        twin, fast = getattr(single_key, name)(*[7][: name == "OneKey"]), getattr(compiled, name)
         for attribute in [found for found in dir(twin) if not found.startswith("__")]:
             assert hasattr(fast, attribute) or attribute.endswith("_slowly"), attribute

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from parity.cases import GEOMETRIES, empty_vector, geometry, half_full_vector, small_geometries
 
-from bloomstore.kernels import numpy_kernels
+from bloomstore.kernels import numpy_twin
 from bloomstore.keys import fingerprints
 from bloomstore.spec.geometry import Geometry
 
@@ -35,8 +35,8 @@ def test_integers_are_found_like_their_fingerprints(
 ) -> None:
     keys = np.random.default_rng(count).integers(-(2**63), 2**63, count, dtype=np.int64)
     vector = half_full_vector(of, 1)
-    numpy_kernels.apply(vector, of, fingerprints(keys[::3]))
-    expected = numpy_kernels.find([vector], [of], fingerprints(keys))
+    numpy_twin.apply(vector, of, fingerprints(keys[::3]))
+    expected = numpy_twin.find([vector], [of], fingerprints(keys))
     assert np.array_equal(asked(twin, [vector], [of], keys, 0), expected)
     assert expected[::3].all()
 
@@ -50,9 +50,9 @@ def test_a_blocked_vector_is_asked_for_all_hashes(
     keys = np.random.default_rng(hashes).integers(0, 2**62, 20_000, dtype=np.int64)
     prints = fingerprints(keys)
     vector = half_full_vector(of, 2)
-    numpy_kernels.apply(vector, of, prints[: int(present * len(keys))])
+    numpy_twin.apply(vector, of, prints[: int(present * len(keys))])
     order = np.random.default_rng(1).permutation(len(keys))
-    expected = numpy_kernels.find([vector], [of], prints[order])
+    expected = numpy_twin.find([vector], [of], prints[order])
     assert np.array_equal(compiled.find([vector], [of], prints[order]), expected)
     assert np.array_equal(asked(compiled, [vector], [of], keys[order], 0), expected)
     assert np.array_equal(asked(compiled, [vector], [of], keys[order].tolist(), 0), expected)
@@ -69,8 +69,8 @@ def test_a_list_is_found_like_its_fingerprints(
     vectors = [half_full_vector(of, seed + i) for i, of in enumerate(chain)]
     prints = fingerprints(keys, seed)
     for i, of in enumerate(chain):
-        numpy_kernels.apply(vectors[i], of, np.ascontiguousarray(prints[i::7]))
-    expected = numpy_kernels.find(vectors, chain, prints)
+        numpy_twin.apply(vectors[i], of, np.ascontiguousarray(prints[i::7]))
+    expected = numpy_twin.find(vectors, chain, prints)
     assert np.array_equal(asked(compiled, vectors, chain, keys, seed), expected)
 
 
@@ -89,7 +89,7 @@ def test_a_list_stops_before_a_key_of_another_kind(compiled: ModuleType, place: 
 
 def test_the_numpy_twin_leaves_every_list_to_the_caller() -> None:
     found = np.zeros(1, np.bool_)
-    assert numpy_kernels.find_keys([empty_vector(BLOCKED)], [BLOCKED], ["a"], 0, found) == 0
+    assert numpy_twin.find_keys([empty_vector(BLOCKED)], [BLOCKED], ["a"], 0, found) == 0
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,9 @@ def test_a_list_with_any_other_key_is_left_to_the_caller(compiled: ModuleType, k
 
 
 def test_the_numpy_twin_leaves_every_list_to_the_caller() -> None:
-    from bloomstore.kernels import numpy_kernels
+    from bloomstore.kernels import numpy_twin
 
-    assert numpy_kernels.fingerprints_of_list(["a"], 0) is None
+    assert numpy_twin.fingerprints_of_list(["a"], 0) is None
 
 
 def test_encoding_a_str_leaves_nothing_in_it(compiled: ModuleType) -> None:
@@ -128,11 +128,9 @@ def test_no_slices_give_no_fingerprints(compiled: ModuleType, offsets: list[int]
 
 
 def test_the_numpy_twin_leaves_slices_to_the_caller() -> None:
-    from bloomstore.kernels import numpy_kernels
+    from bloomstore.kernels import numpy_twin
 
-    assert (
-        numpy_kernels.fingerprints_of_slices(memoryview(b""), np.zeros(1, np.int64), 2, 0) is None
-    )
+    assert numpy_twin.fingerprints_of_slices(memoryview(b""), np.zeros(1, np.int64), 2, 0) is None
 
 
 @pytest.mark.parametrize("keys", [("a",), {"a"}, "abc", None, np.array([1])], ids=repr)

@@ -29,7 +29,7 @@ from parity.cases import (
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import SpecError
-from bloomstore.kernels import numpy_kernels, threads
+from bloomstore.kernels import numpy_twin, threads
 from bloomstore.keys import fingerprints
 from bloomstore.keys.encoding import STR
 from bloomstore.spec.geometry import Geometry
@@ -53,13 +53,13 @@ def test_threads_set_the_bits_and_mark_the_keys_of_one(
         prints = some_prints(100 + step, 2001, distinct=1500)
         few = of.hashes * 500
         for limits in ((few, PLENTY), (PLENTY, 300), (few, 300), (of.hashes * 2001, 2001)):
-            expected = numpy_kernels.preview(left, of, prints, *limits)
+            expected = numpy_twin.preview(left, of, prints, *limits)
             assert same(compiled.preview(right, of, prints, *limits), expected)
-            assert same(numpy_kernels.insert(left, of, prints, *limits), expected)
+            assert same(numpy_twin.insert(left, of, prints, *limits), expected)
             assert same(compiled.insert(right, of, prints, *limits), expected)
             assert np.array_equal(left, right)
     more = some_prints(1, 3000)
-    numpy_kernels.apply(left, of, more)
+    numpy_twin.apply(left, of, more)
     compiled.apply(right, of, more)
     assert np.array_equal(left, right)
 
@@ -75,11 +75,11 @@ def test_threads_agree_in_crowded_vectors(
     prints = some_prints(seed, keys, distinct=keys // 2 + 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "THREADS", count)
-        expected = numpy_kernels.insert(vectors[0], of, prints, PLENTY, PLENTY)
+        expected = numpy_twin.insert(vectors[0], of, prints, PLENTY, PLENTY)
         assert same(compiled.insert(vectors[1], of, prints, PLENTY, PLENTY), expected)
         assert np.array_equal(*vectors)
         asked = some_prints(seed + 1, keys)
-        found = numpy_kernels.find([vectors[0]], [of], asked)
+        found = numpy_twin.find([vectors[0]], [of], asked)
         assert np.array_equal(compiled.find([vectors[1]], [of], asked), found)
 
 
@@ -92,14 +92,14 @@ def test_threads_find_the_same(
     numbers = np.random.default_rng(keys).integers(-(2**63), 2**63, keys, dtype=np.int64)
     vectors = [half_full_vector(of, 1) for of in GEOMETRIES]
     for vector, of in zip(vectors, GEOMETRIES, strict=True):
-        numpy_kernels.apply(vector, of, fingerprints(numbers[::3]))
-        expected = numpy_kernels.find([vector], [of], fingerprints(numbers))
+        numpy_twin.apply(vector, of, fingerprints(numbers[::3]))
+        expected = numpy_twin.find([vector], [of], fingerprints(numbers))
         found = np.zeros(keys, np.bool_)
         assert compiled.find_keys([vector], [of], numbers, 0, found) == keys
         assert np.array_equal(found, expected)
     found = np.zeros(keys, np.bool_)
     compiled.find_keys(vectors, GEOMETRIES, numbers, 0, found)
-    assert np.array_equal(found, numpy_kernels.find(vectors, GEOMETRIES, fingerprints(numbers)))
+    assert np.array_equal(found, numpy_twin.find(vectors, GEOMETRIES, fingerprints(numbers)))
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -110,7 +110,7 @@ def test_threads_hash_arrays_and_slices_alike(
     monkeypatch.setattr(threads, "THREADS", count)
     numbers = np.random.default_rng(1).integers(-(2**63), 2**63, keys, dtype=np.int64)
     assert np.array_equal(
-        compiled.fingerprints_of_int64(numbers, 5), numpy_kernels.fingerprints_of_int64(numbers, 5)
+        compiled.fingerprints_of_int64(numbers, 5), numpy_twin.fingerprints_of_int64(numbers, 5)
     )
     texts = [str(number)[: number % 20] for number in numbers.tolist()]
     offsets = np.cumsum([0, *map(len, texts)], dtype=np.int64)

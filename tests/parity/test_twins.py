@@ -24,7 +24,7 @@ from parity.cases import (
 )
 
 from bloomstore.hashing.addresses import bit_addresses
-from bloomstore.kernels import numpy_kernels
+from bloomstore.kernels import numpy_twin
 from bloomstore.spec.geometry import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -45,16 +45,16 @@ def test_twins_agree_while_a_vector_fills(compiled: ModuleType, of: Geometry) ->
     for step in range(6):
         prints = some_prints(100 + step, 2000, distinct=1500)
         for limits in ((PLENTY, PLENTY), (of.hashes * 100, PLENTY), (PLENTY, 77), (0, 0)):
-            expected = numpy_kernels.preview(left, of, prints, *limits)
+            expected = numpy_twin.preview(left, of, prints, *limits)
             assert same(compiled.preview(right, of, prints, *limits), expected)
         limits = (PLENTY, 900)
-        expected = numpy_kernels.insert(left, of, prints, *limits)
+        expected = numpy_twin.insert(left, of, prints, *limits)
         assert same(compiled.insert(right, of, prints, *limits), expected)
         assert np.array_equal(left, right)
-        found = numpy_kernels.find([left], [of], asked)
+        found = numpy_twin.find([left], [of], asked)
         assert np.array_equal(compiled.find([right], [of], asked), found)
-        assert compiled.count_bits(right) == numpy_kernels.count_bits(left)
-    numpy_kernels.apply(left, of, asked)
+        assert compiled.count_bits(right) == numpy_twin.count_bits(left)
+    numpy_twin.apply(left, of, asked)
     compiled.apply(right, of, asked)
     assert np.array_equal(left, right)
 
@@ -65,9 +65,9 @@ def test_twins_stop_at_the_same_key(
 ) -> None:
     vectors = [half_full_vector(of, seed) & half_full_vector(of, seed + 1) for _ in range(2)]
     prints = some_prints(seed, keys, distinct=keys // 2 + 1)
-    expected = numpy_kernels.preview(vectors[0], of, prints, bits, left)
+    expected = numpy_twin.preview(vectors[0], of, prints, bits, left)
     assert same(compiled.preview(vectors[1], of, prints, bits, left), expected)
-    assert same(numpy_kernels.insert(vectors[0], of, prints, bits, left), expected)
+    assert same(numpy_twin.insert(vectors[0], of, prints, bits, left), expected)
     assert same(compiled.insert(vectors[1], of, prints, bits, left), expected)
     assert np.array_equal(*vectors)
 
@@ -83,8 +83,8 @@ def test_twins_find_the_same_in_many_vectors(
     vectors = [half_full_vector(of, seed + i) for i, of in enumerate(chain)]
     prints = some_prints(seed, keys)
     for i, of in enumerate(chain):
-        numpy_kernels.apply(vectors[i], of, np.ascontiguousarray(prints[i::7]))
-    found = numpy_kernels.find(vectors, chain, prints)
+        numpy_twin.apply(vectors[i], of, np.ascontiguousarray(prints[i::7]))
+    found = numpy_twin.find(vectors, chain, prints)
     assert np.array_equal(compiled.find(vectors, chain, prints), found)
     assert found[: len(chain)].all()
 
@@ -93,9 +93,9 @@ def test_twins_find_the_same_in_many_vectors(
 def test_twins_agree_beyond_four_billion_bits(compiled: ModuleType, of: Geometry) -> None:
     left, right = empty_vector(of), empty_vector(of)  # zeros are given pages only when written
     prints = some_prints(5, 3000, distinct=2500)
-    expected = numpy_kernels.preview(left, of, prints, 9000, PLENTY)
+    expected = numpy_twin.preview(left, of, prints, 9000, PLENTY)
     assert same(compiled.preview(right, of, prints, 9000, PLENTY), expected)
-    assert same(numpy_kernels.insert(left, of, prints, 9000, PLENTY), expected)
+    assert same(numpy_twin.insert(left, of, prints, 9000, PLENTY), expected)
     assert same(compiled.insert(right, of, prints, 9000, PLENTY), expected)
     parts = [bit_addresses(of, prints, j) for j in range(of.hashes)]
     touched = np.unique(np.concatenate(parts) >> np.uint64(3)).view(np.int64)
@@ -103,7 +103,7 @@ def test_twins_agree_beyond_four_billion_bits(compiled: ModuleType, of: Geometry
     assert np.array_equal(left[touched], right[touched])
     assert compiled.count_bits(left) == compiled.count_bits(right) == expected[2]
     asked = np.concatenate([prints, some_prints(6, 3000)])
-    found = numpy_kernels.find([left], [of], asked)
+    found = numpy_twin.find([left], [of], asked)
     assert found[: expected[0]].all()
     assert not found[3000:].any()
     assert np.array_equal(compiled.find([right], [of], asked), found)
@@ -115,7 +115,7 @@ def test_twins_count_the_same_bits_at_any_length_and_alignment(
 ) -> None:
     vector = np.random.default_rng(seed).integers(0, 256, size + start, dtype=np.uint8)[start:]
     expected = sum(int(byte).bit_count() for byte in vector)
-    assert compiled.count_bits(vector) == numpy_kernels.count_bits(vector) == expected
+    assert compiled.count_bits(vector) == numpy_twin.count_bits(vector) == expected
 
 
 @pytest.mark.parametrize("of", GEOMETRIES, ids=str)
@@ -127,14 +127,12 @@ def test_twins_agree_on_a_vector_that_starts_at_an_odd_address(
     prints = some_prints(9, 500)
     assert same(
         compiled.insert(odd, of, prints, PLENTY, PLENTY),
-        numpy_kernels.insert(even, of, prints, PLENTY, PLENTY),
+        numpy_twin.insert(even, of, prints, PLENTY, PLENTY),
     )
     assert np.array_equal(odd, even)
     assert memory[0] == 0
     asked = some_prints(10, 500)
-    assert np.array_equal(
-        compiled.find([odd], [of], asked), numpy_kernels.find([even], [of], asked)
-    )
+    assert np.array_equal(compiled.find([odd], [of], asked), numpy_twin.find([even], [of], asked))
 
 
 @pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
@@ -143,7 +141,7 @@ def test_twins_insert_any_number_of_keys(compiled: ModuleType, layout: str) -> N
     left, right = empty_vector(of), empty_vector(of)
     prints = some_prints(13, 3 * 65536 + 5, distinct=150_000)
     for limits in ((200_000, PLENTY), (PLENTY, 30_000), (PLENTY, PLENTY)):
-        expected = numpy_kernels.insert(left, of, prints, *limits)
+        expected = numpy_twin.insert(left, of, prints, *limits)
         assert same(compiled.insert(right, of, prints, *limits), expected)
         assert np.array_equal(left, right)
     assert expected[0] == len(prints)
@@ -154,7 +152,7 @@ def test_twins_agree_on_the_largest_call(compiled: ModuleType) -> None:
     left, right = empty_vector(of), empty_vector(of)
     prints = some_prints(11, 65536, distinct=60_000)
     for limits in ((PLENTY, PLENTY), (250_000, PLENTY), (PLENTY, 40_000)):
-        expected = numpy_kernels.preview(left, of, prints, *limits)
+        expected = numpy_twin.preview(left, of, prints, *limits)
         assert same(compiled.preview(right, of, prints, *limits), expected)
 
 
@@ -162,9 +160,9 @@ def test_sorting_addresses_beyond_48_bits_gives_the_same(monkeypatch: pytest.Mon
     of = geometry("plain", "spread", 5000, 7)
     prints = some_prints(12, 1000, distinct=700)
     vector = half_full_vector(of, 3)
-    expected = numpy_kernels.preview(vector, of, prints, PLENTY, PLENTY)
-    monkeypatch.setattr(numpy_kernels, "_SORTABLE_ADDRESSES", 0)
-    assert same(numpy_kernels.preview(vector, of, prints, PLENTY, PLENTY), expected)
+    expected = numpy_twin.preview(vector, of, prints, PLENTY, PLENTY)
+    monkeypatch.setattr(numpy_twin, "_SORTABLE_ADDRESSES", 0)
+    assert same(numpy_twin.preview(vector, of, prints, PLENTY, PLENTY), expected)
 
 
 @pytest.mark.parametrize("of", GEOMETRIES, ids=str)
@@ -174,7 +172,7 @@ def test_twins_mark_the_same_blocks(compiled: ModuleType, of: Geometry) -> None:
         right = left.copy()
         for keys in (0, 1, 7, 3000):
             prints = some_prints(keys, keys)
-            numpy_kernels.mark(left, shift, of, prints)
+            numpy_twin.mark(left, shift, of, prints)
             compiled.mark(right, shift, of, prints)
             assert np.array_equal(left, right)
             needed = {

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from parity.cases import PLENTY, empty_vector, geometry, half_full_vector, same, some_prints
 
-from bloomstore.kernels import numpy_kernels
+from bloomstore.kernels import numpy_twin
 from bloomstore.keys import fingerprint, fingerprints
 from bloomstore.keys.encoding import STR
 
@@ -52,11 +52,11 @@ def test_a_blocked_vector_is_asked_for_all_hashes(
     keys = np.random.default_rng(hashes).integers(-(2**63), 2**63, 5_003, dtype=np.int64)
     prints = fingerprints(keys)
     vectors = [half_full_vector(of, 2), half_full_vector(of, 3)]
-    numpy_kernels.apply(vectors[1], of, prints[: int(present * len(keys))])
+    numpy_twin.apply(vectors[1], of, prints[: int(present * len(keys))])
     order = np.random.default_rng(1).permutation(len(keys))
     for asked in (vectors, vectors[1:]):
         ofs = [of] * len(asked)
-        expected = numpy_kernels.find(asked, ofs, prints[order])
+        expected = numpy_twin.find(asked, ofs, prints[order])
         assert np.array_equal(compiled.find(asked, ofs, prints[order]), expected)
         for form in (keys[order], keys[order].tolist()):
             found = np.zeros(len(keys), np.bool_)
@@ -69,7 +69,7 @@ def test_adds_set_the_same_bits(compiled: ModuleType, width: int, hashes: int) -
     of = geometry("blocked", "spread", 512 * 100, hashes)
     prints = some_prints(hashes, 3000, distinct=2500)
     ours, theirs = empty_vector(of), empty_vector(of)
-    expected = numpy_kernels.insert(theirs, of, prints, PLENTY, PLENTY)
+    expected = numpy_twin.insert(theirs, of, prints, PLENTY, PLENTY)
     assert same(compiled.insert(ours, of, prints, PLENTY, PLENTY), expected)
     assert np.array_equal(ours, theirs)
 
@@ -130,14 +130,14 @@ def test_one_key_is_found_like_many(
     vectors = [half_full_vector(of, stage) for stage in range(stages)]
     prints = fingerprints(keys, 7)
     if vectors:
-        numpy_kernels.apply(vectors[-1], of, np.ascontiguousarray(prints[::2]))
-    expected = numpy_kernels.find(vectors, [of] * stages, prints).tolist()
+        numpy_twin.apply(vectors[-1], of, np.ascontiguousarray(prints[::2]))
+    expected = numpy_twin.find(vectors, [of] * stages, prints).tolist()
     slowly: list[Any] = []
 
     class Asked(compiled.OneKey):  # type: ignore[misc, name-defined]
         def _contains_slowly(self, key: Any) -> bool:
             slowly.append(key)
-            return bool(numpy_kernels.find(vectors, [of] * stages, fingerprints([key], 7))[0])
+            return bool(numpy_twin.find(vectors, [of] * stages, fingerprints([key], 7))[0])
 
     one = Asked(7)
     words = memoryview(np.array([5, 0, 0, 0], np.uint64)).cast("B").cast("Q")

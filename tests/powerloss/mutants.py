@@ -20,9 +20,12 @@ from bloomstore.catalog.view import CatalogChange
 from bloomstore.segment import mapping
 from bloomstore.segment import segment as segments
 from bloomstore.segment.segment import Segment
-from bloomstore.store import checkpoint, core, folder, growth, recovery, store, writer
-from bloomstore.store.group import Group
-from bloomstore.store.lock import GENERATION
+from bloomstore.store import store
+from bloomstore.store.durable import checkpoint, recovery, stage_files
+from bloomstore.store.process import folder, open_files
+from bloomstore.store.process.writer_lock import GENERATION
+from bloomstore.store.write import writer
+from bloomstore.store.write.group_commit import Group
 
 
 def nothing(*_: Any, **__: Any) -> None:
@@ -81,7 +84,7 @@ def delete_the_journal_first() -> None:
 
 def no_directory_fsync() -> None:
     """New and removed names are not synced."""
-    for module in (mapping, segments, growth, environment, folder):
+    for module in (mapping, segments, stage_files, environment, folder):
         _replace(module, "sync_directory", nothing)
 
 
@@ -122,13 +125,13 @@ def no_tombstone_at_drop() -> None:
         else:
             paths.append(Path(file_name))
 
-    def bury(shared: core.Core) -> None:
+    def bury(shared: open_files.Core) -> None:
         real_bury(shared)
         while paths:
             (shared.folder.segments / paths.pop()).unlink()
 
     real_put = _replace(CatalogChange, "put_tombstone", put)
-    real_bury = _replace(growth, "bury", bury)
+    real_bury = _replace(stage_files, "bury", bury)
 
 
 def catalog_made_in_place() -> None:
@@ -217,7 +220,7 @@ fast_apply = kernels.apply
 def generation_word_not_repaired() -> None:
     """The next holder of the lock leaves the generation word as a dead one left it."""
 
-    def finish(shared: core.Core) -> None:
+    def finish(shared: open_files.Core) -> None:
         before = shared.words[GENERATION]
         real(shared)
         shared.words[GENERATION] = before

@@ -25,7 +25,8 @@ if __name__ == "__main__":
 
 import bloomstore
 from bloomstore import Fixed, Flexible, Scalable, Sequence
-from bloomstore.store import bulk, core
+from bloomstore.store.process import open_files
+from bloomstore.store.write import bulk_load
 
 SPECS = {
     "commit": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
@@ -146,7 +147,7 @@ def recover(path: Path) -> None:
 
 def load(path: Path) -> None:
     """Bulk loads, which write whole files instead of a journal."""
-    bulk.LEAST_KEYS = 100
+    bulk_load.LEAST_KEYS = 100
     with bloomstore.open(path) as store:
         for name, users in ensure_filters(store).items():
             for number in range(2):
@@ -197,7 +198,7 @@ PARTS = {
 
 def use_boot(name: str) -> None:
     """Makes this process believe that it runs in a boot of this name."""
-    core.boot_id = lambda: name
+    open_files.boot_id = lambda: name
 
 
 def main(arguments: list[str]) -> None:

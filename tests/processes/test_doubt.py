@@ -29,9 +29,9 @@ from bloomstore.segment import segment as segment_module
 from bloomstore.segment.blocks import touched_blocks
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import Segment
-from bloomstore.store import core as core_module
-from bloomstore.store import damage as damage_module
-from bloomstore.store import ordinary, writer
+from bloomstore.store.process import damage as damage_module
+from bloomstore.store.process import open_files as core_module
+from bloomstore.store.write import single_commit, writer
 
 SPEC = Scalable(target_error=0.01, initial_capacity=1000)
 
@@ -264,7 +264,7 @@ def test_an_interrupt_at_the_end_of_a_change_keeps_nobody_waiting(
     path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "general":
-        monkeypatch.setattr(ordinary, "add", lambda *_: None)
+        monkeypatch.setattr(single_commit, "add", lambda *_: None)
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC)
         users.add("first")

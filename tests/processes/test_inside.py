@@ -100,8 +100,8 @@ def test_a_finalizer_that_adds_loses_nothing(users: bloomstore.Filter) -> None:
 def test_a_key_whose_code_adds_during_a_bulk_load_loses_nothing(
     users: bloomstore.Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bloomstore.store.bulk.LEAST_KEYS", 1000)
-    monkeypatch.setattr("bloomstore.store.writer.TURN_KEYS", 500)
+    monkeypatch.setattr("bloomstore.store.write.bulk_load.LEAST_KEYS", 1000)
+    monkeypatch.setattr("bloomstore.store.write.writer.TURN_KEYS", 500)
     asides = Asides(users)
 
     class Zone(dt.tzinfo):

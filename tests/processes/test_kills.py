@@ -17,7 +17,7 @@ from processes.worker import Worker, die_at, make_store, open_server
 
 import bloomstore
 from bloomstore import Dynamic, Scalable
-from bloomstore.store import bulk
+from bloomstore.store.write import bulk_load
 
 ROOT = Path(__file__).parents[2]
 DURABILITIES = ["commit", "process"]
@@ -126,7 +126,7 @@ def test_a_bulk_load_that_was_killed_leaves_true_counts(path: Path, durability: 
         store.create("users", spec, durability=durability).add_many(range(50))
 
     def load(pipe: Connection) -> None:
-        bulk.LEAST_KEYS = 100
+        bulk_load.LEAST_KEYS = 100
         users = bloomstore.open(path)["users"]
         die_at("bulk load: stage published")
         users.add_many(range(1000, 4000))
@@ -246,7 +246,7 @@ def test_a_bulk_load_killed_inside_its_commit_loses_no_key_of_others(
         store.create("users", spec, durability=durability).add_many(range(50))
 
     def load(pipe: Connection) -> None:
-        bulk.LEAST_KEYS = 100
+        bulk_load.LEAST_KEYS = 100
         users = bloomstore.open(path)["users"]
         users.add("before")
         stop_to_be_traced()

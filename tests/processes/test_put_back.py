@@ -14,8 +14,8 @@ from conftest import assert_sound
 import bloomstore
 from bloomstore import Fixed
 from bloomstore.errors import StoreLocked
-from bloomstore.store import core as core_module
-from bloomstore.store import trust
+from bloomstore.store.durable import trust
+from bloomstore.store.process import open_files as core_module
 
 EARLY, LATE = range(100), range(100, 300)
 

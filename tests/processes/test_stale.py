@@ -21,13 +21,13 @@ from bloomstore import Dynamic
 from bloomstore.catalog.environment import MAX_READERS
 from bloomstore.catalog.rows import StageRow
 from bloomstore.errors import StoreFailed
-from bloomstore.store import bulk
+from bloomstore.store.write import bulk_load
 
 SPEC = Dynamic(capacity=100, target_error=0.001)
 
 
 def load(store: bloomstore.Store) -> list[int]:
-    bulk.LEAST_KEYS = 10
+    bulk_load.LEAST_KEYS = 10
     store["seen"].add_many(np.arange(100, 150))
     return list(range(100, 150))
 

@@ -18,7 +18,7 @@ import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import FilterFull, StoreClosed
 from bloomstore.keys import fingerprints
-from bloomstore.store import group, writer
+from bloomstore.store.write import group_commit, writer
 
 DURABILITIES = ["commit", "process"]
 
@@ -194,7 +194,7 @@ def test_an_interrupted_thread_takes_only_its_own_add_with_it(
 ) -> None:
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC)
-        real = group._add_all
+        real = group_commit._add_all
 
         def interrupted(*arguments: object) -> None:
             raise KeyboardInterrupt
@@ -204,11 +204,11 @@ def test_an_interrupted_thread_takes_only_its_own_add_with_it(
                 other = pool.submit(users.add, "of the other thread")
                 while not store.group._requests:
                     pass
-                monkeypatch.setattr(group, "_add_all", interrupted)
-                mine = group.Request(store.group, users._current, fingerprints(["mine"]))
+                monkeypatch.setattr(group_commit, "_add_all", interrupted)
+                mine = group_commit.Request(store.group, users._current, fingerprints(["mine"]))
                 with mine, pytest.raises(KeyboardInterrupt), writer.holding(store.core):
                     store.group._serve(store.core, mine)
-                monkeypatch.setattr(group, "_add_all", real)
+                monkeypatch.setattr(group_commit, "_add_all", real)
             assert other.result(timeout=30) is True
         assert "of the other thread" in users
         assert users.add("next") is True

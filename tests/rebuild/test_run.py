@@ -15,8 +15,8 @@ from bloomstore import Dynamic, Fixed, Scalable
 from bloomstore.errors import SpecError, StoreFailed
 from bloomstore.rebuild import Incomplete, RebuildError, SourceError, give_up, rebuild
 from bloomstore.rebuild.state import read_state
-from bloomstore.store import checkpoint
-from bloomstore.store.rebuild import Rebuild
+from bloomstore.store.durable import checkpoint
+from bloomstore.store.write.coming_chain import Rebuild
 
 KEYS = [f"key {number}" for number in range(2000)]
 
@@ -163,7 +163,7 @@ def test_a_key_that_the_new_chain_lost_is_noticed(
     store: bloomstore.Store, grown: bloomstore.Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = answers(grown)
-    monkeypatch.setattr("bloomstore.store.writer.add_to_chain", lambda *_: 0)
+    monkeypatch.setattr("bloomstore.store.write.writer.add_to_chain", lambda *_: 0)
     with pytest.raises(StoreFailed, match="lost a key"):
         rebuild(store, "seen", Listed(KEYS))
     monkeypatch.undo()
@@ -184,7 +184,7 @@ def test_a_damaged_block_of_the_new_chain_is_not_switched_to(
             change.put_checksums(stage.number, sums ^ np.uint32(1))
         real(self, core)
 
-    monkeypatch.setattr("bloomstore.store.checkpoint.every_filter", lambda core: None)
+    monkeypatch.setattr("bloomstore.store.durable.checkpoint.every_filter", lambda core: None)
     monkeypatch.setattr(Rebuild, "_prove", damaged)
     with pytest.raises(StoreFailed, match=r"S0.*does not fit its checksums"):
         rebuild(store, "seen", Listed(KEYS))
@@ -320,7 +320,7 @@ def test_a_damaged_filter_is_cured(path: Path, tmp_path: Path, durability: Any) 
 @pytest.fixture
 def gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are so many from here on that they are gathered in memory."""
-    monkeypatch.setattr("bloomstore.store.bulk.LEAST_KEYS", 250)
+    monkeypatch.setattr("bloomstore.store.write.bulk_load.LEAST_KEYS", 250)
 
 
 @pytest.mark.usefixtures("gathered")
@@ -387,7 +387,7 @@ def test_gathered_keys_are_all_there_wherever_a_stage_gets_full(
     store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch, count: int, durability: Any
 ) -> None:
     """Also in the last batch, whose rest goes into a stage that is not full."""
-    monkeypatch.setattr("bloomstore.store.bulk.LEAST_KEYS", 300)
+    monkeypatch.setattr("bloomstore.store.write.bulk_load.LEAST_KEYS", 300)
     gathered = store.create("gathered", Fixed(capacity=9, target_error=0.1), durability=durability)
     keys = [f"key {number}" for number in range(count)]
     spec = Scalable(target_error=0.001, initial_capacity=600)

@@ -18,7 +18,7 @@ from bloomstore.rebuild import (
     SourceError,
     TextSource,
     files,
-    text,
+    text_source,
 )
 
 KEYS = [f"key {number}, «{number % 7}»" for number in range(5000)]
@@ -27,11 +27,11 @@ KEYS = [f"key {number}, «{number % 7}»" for number in range(5000)]
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "BATCH_ROWS", 600)
-    monkeypatch.setattr(text, "_SOURCE_BYTES", 6000)
+    monkeypatch.setattr(text_source, "_SOURCE_BYTES", 6000)
 
 
 def test_a_path_may_be_a_str(tmp_path: Path) -> None:
-    for kind, source in (("txt", text.TextSource), ("csv", files.CsvSource)):
+    for kind, source in (("txt", text_source.TextSource), ("csv", files.CsvSource)):
         path = make_file(tmp_path, kind, KEYS)
         columns = [] if kind == "txt" else [["key"]]
         assert source(str(path), *columns).identity() == source(path, *columns).identity()

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sys
 
-from bloomstore.cli import main
-from bloomstore.rebuild import files, text
-from bloomstore.sql import scan
-from bloomstore.store import bulk
+from bloomstore.cli.main import main
+from bloomstore.rebuild import files, text_source
+from bloomstore.sql.build import table_source
+from bloomstore.store.write import bulk_load
 
 if __name__ == "__main__":
     rows = int(sys.argv[1])
-    files.BATCH_ROWS = scan.BATCH_ROWS = rows
-    text._SOURCE_BYTES = 16 * rows
-    bulk.LEAST_KEYS = int(os.environ.get("LEAST_KEYS", bulk.LEAST_KEYS))
+    files.BATCH_ROWS = table_source.BATCH_ROWS = rows
+    text_source._SOURCE_BYTES = 16 * rows
+    bulk_load.LEAST_KEYS = int(os.environ.get("LEAST_KEYS", bulk_load.LEAST_KEYS))
     sys.exit(main(sys.argv[2:]))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from bloomstore.sql import Guard, migrate
-from bloomstore.sql.triggers import Outbox
+from bloomstore.sql import Guard
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.outbox_tables import Outbox
 
 from .models import Text
 

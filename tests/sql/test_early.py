@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from bloomstore.errors import StoreFailed
-from bloomstore.sql import Answer, early
-from bloomstore.sql.pending import Pending
+from bloomstore.sql import Answer
+from bloomstore.sql.capture import early
+from bloomstore.sql.capture.pending import Pending
 
 from .conftest import every_row_is_known
 from .models import Ticket, User

@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError, StatementError
 
 import bloomstore
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard
-from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.canon import Unclear
+from bloomstore.sql.databases.canonical import Unclear
+from bloomstore.sql.guards.guard import ActiveGuard
 
 from . import servers
 from .values import TYPES, USEFUL, fresh, generated

@@ -17,11 +17,12 @@ from sqlalchemy.orm import sessionmaker
 import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.rebuild import SourceError
-from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded, GuardedSession, migrate
-from bloomstore.sql import feed as feed_module
-from bloomstore.sql.follow import Follower
-from bloomstore.sql.guarded import GuardSource
-from bloomstore.sql.triggers import Outbox, outbox_name
+from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded, GuardedSession
+from bloomstore.sql.build.guard_source import GuardSource
+from bloomstore.sql.outbox import catch_up as feed_module
+from bloomstore.sql.outbox.follower import Follower
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.outbox_tables import Outbox, outbox_name
 
 from . import fed
 from .conftest import Sent

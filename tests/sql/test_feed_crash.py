@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.sql import Answer, BloomPlugin
-from bloomstore.sql.follow import Follower
+from bloomstore.sql.outbox.follower import Follower
 
 from . import fed
 from .fed import Parcel

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.sql import Answer, BloomPlugin
-from bloomstore.sql import feed as feed_module
+from bloomstore.sql.outbox import catch_up as feed_module
 
 from . import fed
 from .fed import Parcel

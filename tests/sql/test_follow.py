@@ -11,11 +11,13 @@ import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.rebuild.verify import verify
-from bloomstore.sql import Answer, BloomPlugin, Guard, follow, migrate
-from bloomstore.sql import feed as feed_module
-from bloomstore.sql.follow import Follower
-from bloomstore.sql.guarded import GuardSource
-from bloomstore.sql.triggers import Outbox, outbox_name
+from bloomstore.sql import Answer, BloomPlugin, Guard
+from bloomstore.sql.build.guard_source import GuardSource
+from bloomstore.sql.outbox import catch_up as feed_module
+from bloomstore.sql.outbox import follower
+from bloomstore.sql.outbox.follower import Follower
+from bloomstore.sql.schema import migrate
+from bloomstore.sql.schema.outbox_tables import Outbox, outbox_name
 
 from . import fed
 from .fed import Parcel
@@ -126,7 +128,7 @@ def test_a_row_that_was_committed_late_is_not_lost(world, store, plugin, kind, m
 
 @elsewhere
 def test_rows_that_come_while_a_pass_runs_stay(world, store, plugin, monkeypatch) -> None:
-    monkeypatch.setattr(follow, "CHUNK", 2)
+    monkeypatch.setattr(follower, "CHUNK", 2)
     write(world, *(insert(number, f"c{number}") for number in range(5)))
     honest = feed_module.Feed.apply
     late = iter(range(100, 103))
@@ -179,7 +181,7 @@ def test_one_store_has_each_outbox(world, store, plugin, tmp_path, asking) -> No
 
 
 @pytest.fixture
-def stalled(world, store, monkeypatch) -> Iterator[Callable[[], list[follow.Pass]]]:
+def stalled(world, store, monkeypatch) -> Iterator[Callable[[], list[follower.Pass]]]:
     """A follower that has read and applied keys of parcels.code and has not deleted them yet.
 
     Called, it goes on to its end and says what it did.
@@ -195,14 +197,14 @@ def stalled(world, store, monkeypatch) -> Iterator[Callable[[], list[follow.Pass
         return why
 
     monkeypatch.setattr(feed_module.Feed, "apply", apply)
-    done: list[follow.Pass] = []
+    done: list[follower.Pass] = []
     own = sa.create_engine(world.url)
     run = threading.Thread(target=lambda: done.extend(Follower(own, store).run_once()))
     run.name = "stalled"
     run.start()
     assert at.wait(60)
 
-    def go_on() -> list[follow.Pass]:
+    def go_on() -> list[follower.Pass]:
         go.set()
         run.join(60)
         assert not run.is_alive()
@@ -222,7 +224,7 @@ def test_a_stalled_follower_deletes_nothing_of_an_outbox_made_anew(
     asking.dispose()
     plugin.build(asking, force=True)
     write(world, insert(11, "a11"), insert(12, "a12"), insert(13, "a13"))
-    assert {done.doubt for done in stalled() if done.name == "parcels.code"} == {follow.MOVED}
+    assert {done.doubt for done in stalled() if done.name == "parcels.code"} == {follower.MOVED}
     assert waiting(world) == 3
     Follower(world, store).run_once()
     assert plugin.probe(Parcel.code, "a12") is Answer.MAYBE
@@ -254,7 +256,7 @@ def test_a_stalled_follower_deletes_nothing_that_another_store_has_taken_over(
         other = listening(second, own)
         other.build(own)
         write(world, insert(4, "a4"))
-        assert {done.doubt for done in stalled() if done.name == "parcels.code"} == {follow.MOVED}
+        assert {done.doubt for done in stalled() if done.name == "parcels.code"} == {follower.MOVED}
         assert {done.doubt for done in Follower(world, second).run_once()} == {""}
         assert other.probe(Parcel.code, "a4") is Answer.MAYBE
         assert other.probe(Parcel.code, "zz") is Answer.ABSENT

@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession, others
+from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+from bloomstore.sql.guards import foreign_listeners
 
 from .models import Base, Team, User
 
@@ -269,4 +270,4 @@ def test_listeners_that_only_watch_are_told_from_those_that_use_the_connection(
     engine, event, listener
 ) -> None:
     sa.event.listen(engine, event, listener)
-    assert others.may_use(engine, event) is (listener in HARMFUL)
+    assert foreign_listeners.may_use(engine, event) is (listener in HARMFUL)

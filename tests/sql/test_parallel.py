@@ -12,13 +12,14 @@ import pytest
 import sqlalchemy as sa
 
 import bloomstore
-from bloomstore.cli import main
+from bloomstore.cli.main import main
+from bloomstore.families.family import Scalable
 from bloomstore.rebuild import Incomplete, RebuildError, SourceError, rebuild
-from bloomstore.rebuild.ahead import together
-from bloomstore.spec.families import Scalable
-from bloomstore.sql import Answer, BloomPlugin, scan
-from bloomstore.sql.ranges import Range, divided
-from bloomstore.sql.scan import TableSource, reflect
+from bloomstore.rebuild.read_ahead import together
+from bloomstore.sql import Answer, BloomPlugin
+from bloomstore.sql.build import table_source
+from bloomstore.sql.build.key_ranges import Range, divided
+from bloomstore.sql.build.table_source import TableSource, reflect
 
 from .conftest import every_row_is_known
 from .models import User
@@ -33,7 +34,7 @@ IDS = [*range(-40, 0), *range(1, 200), *range(1000, 1100)]  # unevenly spread
 @pytest.fixture
 def table(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> sa.Table:
     """339 users in batches of 10."""
-    monkeypatch.setattr(scan, "BATCH_ROWS", 10)
+    monkeypatch.setattr(table_source, "BATCH_ROWS", 10)
     with engine.begin() as connection:
         rows = [{"id": number, "email": f"{number}@x"} for number in IDS]
         connection.execute(sa.insert(User), rows)
@@ -117,13 +118,13 @@ def test_a_guard_is_rebuilt_in_parallel_and_goes_on_where_it_was_cut_off(
 def test_a_row_that_one_range_lost_is_noticed(
     engine: sa.Engine, table: sa.Table, store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scan.parts_of
+    real = table_source.parts_of
 
     def truncated(*arguments: Any) -> Iterator[list[Any]]:
         for part in real(*arguments):
             yield [value for value in part if value != 150]
 
-    monkeypatch.setattr(scan, "parts_of", truncated)
+    monkeypatch.setattr(table_source, "parts_of", truncated)
     store.create("plain", Scalable(target_error=1e-3)).add("before")
     with pytest.raises(Incomplete, match="read 238 rows of 239"):
         rebuild(store, "plain", TableSource(engine, table, ["id"], parallel=4))

@@ -13,8 +13,9 @@ import pytest
 import sqlalchemy as sa
 
 import bloomstore
-from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, parts
-from bloomstore.sql.parts import parts_of
+from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard
+from bloomstore.sql.build import fetch
+from bloomstore.sql.build.fetch import parts_of
 
 ROWS = [(number, f"{number}%:x") for number in range(5000)]
 
@@ -93,7 +94,7 @@ def test_where_the_driver_cannot_stream_a_cursor_gives_the_same(
 ) -> None:
     asked = sa.select(table).order_by(table.c.number)
     as_it_can = [row for part in parts_of(connection, asked, 700) for row in part]
-    monkeypatch.setattr(parts, "_can_stream", lambda _: False)
+    monkeypatch.setattr(fetch, "_can_stream", lambda _: False)
     assert [row for part in parts_of(connection, asked, 700) for row in part] == as_it_can
 
 

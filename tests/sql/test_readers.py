@@ -16,7 +16,7 @@ import bloomstore
 from bloomstore import Scalable
 from bloomstore.rebuild import SourceError, rebuild
 from bloomstore.sql import Answer, BloomPlugin, BuildError
-from bloomstore.sql.scan import SelectSource, TableSource, reflect
+from bloomstore.sql.build.table_source import SelectSource, TableSource, reflect
 
 from . import servers
 from .conftest import every_row_is_known

@@ -16,16 +16,17 @@ from sqlalchemy.orm import sessionmaker
 
 import bloomstore
 from bloomstore import Scalable
-from bloomstore.cli import main
+from bloomstore.cli.main import main
 from bloomstore.rebuild import Incomplete, SourceError, rebuild
 from bloomstore.rebuild.state import read_state
 from bloomstore.rebuild.verify import verify
-from bloomstore.sql import Answer, BloomPlugin, GuardedSession, scan
-from bloomstore.sql.active import ActiveGuard
+from bloomstore.sql import Answer, BloomPlugin, GuardedSession
+from bloomstore.sql.build import table_source
+from bloomstore.sql.build.guard_source import GuardSource
+from bloomstore.sql.build.table_source import SelectSource, TableSource, reflect
 from bloomstore.sql.databases import postgresql
-from bloomstore.sql.databases.facts import StillOpen
-from bloomstore.sql.guarded import GuardSource
-from bloomstore.sql.scan import SelectSource, TableSource, reflect
+from bloomstore.sql.databases.contract import StillOpen
+from bloomstore.sql.guards.guard import ActiveGuard
 
 from .conftest import every_row_is_known
 from .models import Base, Member, Team, User
@@ -56,7 +57,7 @@ def filled(plugin: BloomPlugin, sessions: sessionmaker[GuardedSession]) -> Bloom
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "BATCH_ROWS", 30)
+    monkeypatch.setattr(table_source, "BATCH_ROWS", 30)
 
 
 def cut_off(plugin: BloomPlugin, engine: sa.Engine, after: int) -> None:
@@ -214,13 +215,13 @@ def test_a_snapshot_older_than_the_scan_is_seen_although_it_only_reads(
 def test_rows_that_were_counted_and_not_read_are_noticed(
     filled: BloomPlugin, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scan.parts_of
+    real = table_source.parts_of
 
     def truncated(*arguments: Any) -> Iterator[list[Any]]:
         for part in real(*arguments):
             yield part[:-1]
 
-    monkeypatch.setattr(scan, "parts_of", truncated)
+    monkeypatch.setattr(table_source, "parts_of", truncated)
     with pytest.raises(Incomplete, match="read 249 rows of 250"):
         filled.rebuild(engine, User.email)
     monkeypatch.undo()

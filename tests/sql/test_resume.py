@@ -12,9 +12,10 @@ import sqlalchemy as sa
 import bloomstore
 from bloomstore import Scalable
 from bloomstore.rebuild import RebuildError, rebuild
-from bloomstore.rebuild.run import Rebuilt
-from bloomstore.sql import BloomPlugin, scan
-from bloomstore.sql.scan import TableSource, reflect
+from bloomstore.rebuild.order import Rebuilt
+from bloomstore.sql import BloomPlugin
+from bloomstore.sql.build import table_source
+from bloomstore.sql.build.table_source import TableSource, reflect
 
 from .models import User
 
@@ -27,7 +28,7 @@ class Stop(Exception):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "BATCH_ROWS", 30)
+    monkeypatch.setattr(table_source, "BATCH_ROWS", 30)
 
 
 def source_of(engine: sa.Engine, table: str, column: str) -> TableSource:
@@ -136,7 +137,7 @@ def test_cut_off_behind_the_switch_a_guard_is_read_again(
     def stop(*given: object) -> None:
         raise Stop
 
-    monkeypatch.setattr("bloomstore.sql.guarded.GuardSource.finish", stop)
+    monkeypatch.setattr("bloomstore.sql.build.guard_source.GuardSource.finish", stop)
     with pytest.raises(Stop):
         plugin.rebuild(engine, User.email)
     monkeypatch.undo()

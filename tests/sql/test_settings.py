@@ -12,7 +12,7 @@ from sqlalchemy import String, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
-from bloomstore.sql.settings import CHANGED
+from bloomstore.sql.guards.connection_settings import CHANGED
 
 from .conftest import every_row_is_known
 from .models import Team, User

@@ -321,11 +321,11 @@ def test_a_database_that_is_restored_in_the_middle_of_a_rebuild(
     backup = shutil.copy(engine.url.database, tmp_path / "backup.db")
     with engine.begin() as connection:
         connection.execute(sa.delete(User).where(User.id == 5))
-    monkeypatch.setattr("bloomstore.sql.scan.BATCH_ROWS", 100)
-    monkeypatch.setattr("bloomstore.rebuild.run.crash_point", point)
+    monkeypatch.setattr("bloomstore.sql.build.table_source.BATCH_ROWS", 100)
+    monkeypatch.setattr("bloomstore.rebuild.order.crash_point", point)
     with pytest.raises(Killed):
         plugin.rebuild(engine, User.id)
-    monkeypatch.setattr("bloomstore.rebuild.run.crash_point", lambda name: None)
+    monkeypatch.setattr("bloomstore.rebuild.order.crash_point", lambda name: None)
     plugin.unlisten()
     engine.dispose()
     shutil.copy(backup, engine.url.database)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomstore.sql.text import Effect, Text
-from bloomstore.sql.tokens import statements_of
+from bloomstore.sql.databases.sql_text import Effect, Text
+from bloomstore.sql.databases.tokens import statements_of
 
 PG, MY, LITE = "postgresql", "mysql", "sqlite"
 EVERY = (PG, MY, LITE)

@@ -315,7 +315,7 @@ def test_keys_that_cannot_be_read_fence_the_guard_and_not_the_program(
     def broken(*rest: Any) -> set[Any]:
         raise RuntimeError("a driver of tomorrow")
 
-    monkeypatch.setattr("bloomstore.sql.pending.keys_of", broken)
+    monkeypatch.setattr("bloomstore.sql.capture.pending.keys_of", broken)
     with engine.begin() as connection:
         connection.execute(sa.insert(User).values(id=77, email="x@y"))
     monkeypatch.undo()

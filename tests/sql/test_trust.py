@@ -43,7 +43,7 @@ def test_nothing_is_believed_before_the_first_build(store, engine) -> None:
 def test_a_build_that_is_cut_off_leaves_no_statement_behind(
     store, engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bloomstore.sql.build.CHUNK", 1000)
+    monkeypatch.setattr("bloomstore.sql.build.build.CHUNK", 1000)
     with engine.begin() as connection:
         connection.execute(sa.insert(User), [{"email": f"{n}@x"} for n in range(20_000)])
     plugin = fresh(store, engine, Base.metadata)

@@ -19,7 +19,7 @@ from bloomstore import Scalable
 from bloomstore.rebuild import SourceError, rebuild
 from bloomstore.rebuild.state import read_state
 from bloomstore.sql import Answer, BloomPlugin, BuildError, GuardedSession
-from bloomstore.sql.scan import TableSource, reflect
+from bloomstore.sql.build.table_source import TableSource, reflect
 
 from .conftest import every_row_is_known
 from .models import Base, User

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, sessionmaker
 import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
-from bloomstore.sql.incarnation import leave_token
+from bloomstore.sql.schema.incarnation import leave_token
 
 from . import servers
 from .models import Base, User

@@ -19,8 +19,8 @@ from sqlalchemy.orm import sessionmaker
 import bloomstore
 from bloomstore.errors import SpecError, StoreFailed, StoreLocked
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded
-from bloomstore.sql.active import ActiveGuard
-from bloomstore.sql.levels import is_autocommit
+from bloomstore.sql.databases.isolation import is_autocommit
+from bloomstore.sql.guards.guard import ActiveGuard
 
 from .conftest import every_row_is_known
 from .models import Base, Team, User

@@ -10,8 +10,8 @@ import pytest
 import bloomstore
 from bloomstore import Dynamic, Fixed, Scalable
 from bloomstore.errors import FilterFull
-from bloomstore.spec.families import FilterSpec
-from bloomstore.store import bulk
+from bloomstore.families.family import FilterSpec
+from bloomstore.store.write import bulk_load
 
 SPECS: list[FilterSpec] = [
     Fixed(capacity=40_000, target_error=0.01),
@@ -30,8 +30,8 @@ def test_a_bulk_load_gives_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    for least in (bulk.LEAST_KEYS, 100):
-        monkeypatch.setattr(bulk, "LEAST_KEYS", least)
+    for least in (bulk_load.LEAST_KEYS, 100):
+        monkeypatch.setattr(bulk_load, "LEAST_KEYS", least)
         with bloomstore.open(tmp_path / str(least)) as store:
             users = store.create("users", spec, durability=durability)
             added = users.add_many(list(range(500)))
@@ -52,7 +52,7 @@ def test_a_bulk_load_gives_the_same_bits(
 def test_a_bulk_load_leaves_no_journal(
     store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "LEAST_KEYS", 100)
+    monkeypatch.setattr(bulk_load, "LEAST_KEYS", 100)
     users = store.create("users", Scalable(target_error=0.01, initial_capacity=1000))
     users.add_many(range(50))
     assert users.stats().journal_rows == 1
@@ -64,7 +64,7 @@ def test_a_bulk_load_leaves_no_journal(
 def test_a_full_filter_refuses_the_rest_of_a_bulk_load(
     store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "LEAST_KEYS", 100)
+    monkeypatch.setattr(bulk_load, "LEAST_KEYS", 100)
     users = store.create("users", Fixed(capacity=1000, target_error=0.01))
     with pytest.raises(FilterFull) as caught:
         users.add_many(range(5000))
@@ -75,6 +75,6 @@ def test_a_full_filter_refuses_the_rest_of_a_bulk_load(
 
 def test_generators_and_small_batches_are_no_bulk_load(store: bloomstore.Store) -> None:
     view = store.create("users", Scalable(target_error=0.01))._current()
-    assert not bulk.is_bulk(view, (key for key in range(10)))
-    assert not bulk.is_bulk(view, range(1000))
-    assert bulk.is_bulk(view, range(bulk.LEAST_KEYS))
+    assert not bulk_load.is_bulk(view, (key for key in range(10)))
+    assert not bulk_load.is_bulk(view, range(1000))
+    assert bulk_load.is_bulk(view, range(bulk_load.LEAST_KEYS))

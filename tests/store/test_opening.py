@@ -12,7 +12,7 @@ from faults.damage import in_a_process_that_is_killed
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import StoreFailed
-from bloomstore.store import core, folder
+from bloomstore.store.process import folder, open_files
 
 
 def test_opening_maps_no_segment_until_its_filter_is_used(
@@ -23,13 +23,13 @@ def test_opening_maps_no_segment_until_its_filter_is_used(
             store.create(f"filter {number}", Fixed(capacity=1000, target_error=0.01))
         store["filter 7"].add_many(range(100))
     opened: list[str] = []
-    real = core.open_segment
+    real = open_files.open_segment
 
     def watch(path: Path, *arguments: object, **options: object) -> object:
         opened.append(path.name)
         return real(path, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(core, "open_segment", watch)
+    monkeypatch.setattr(open_files, "open_segment", watch)
     for read_only in (False, True):
         opened.clear()
         with bloomstore.open(path, read_only=read_only) as store:

@@ -10,9 +10,9 @@ import pytest
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
 from bloomstore.errors import FilterFull, StoreFailed, StoreLocked
-from bloomstore.spec.families import FilterSpec
-from bloomstore.store import ordinary, rebuild
-from bloomstore.store.lock import APPLIED, APPLYING, GENERATION
+from bloomstore.families.family import FilterSpec
+from bloomstore.store.process.writer_lock import APPLIED, APPLYING, GENERATION
+from bloomstore.store.write import coming_chain, single_commit
 
 SPECS: list[FilterSpec] = [
     Fixed(capacity=3000, target_error=0.01),
@@ -48,16 +48,16 @@ def test_both_ways_leave_the_same(
     tmp_path: Path, spec: FilterSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    real = ordinary.add
+    real = single_commit.add
 
     def counted(*arguments: object) -> int | None:
         taken.append(real(*arguments))  # type: ignore[arg-type]
         return taken[-1]
 
-    monkeypatch.setattr(ordinary, "add", counted)
+    monkeypatch.setattr(single_commit, "add", counted)
     short = after_adds(tmp_path / "short", spec)
     assert sum(added is not None for added in taken) > 80
-    monkeypatch.setattr(ordinary, "add", lambda *_: None)
+    monkeypatch.setattr(single_commit, "add", lambda *_: None)
     assert after_adds(tmp_path / "general", spec) == short
 
 
@@ -71,10 +71,10 @@ def test_words_that_a_dead_holder_left_are_finished_first(
     prints = np.array([[1, 2]], np.uint64)
     number = view.live.newest.row.number
     core.words[word] = number if word == APPLYING else core.words[word] - 1
-    assert ordinary.add(core, view, prints) is None
+    assert single_commit.add(core, view, prints) is None
     assert users.add("next")
     assert core.words[APPLYING] == 0
-    assert ordinary.add(core, users._current(), prints) == 1
+    assert single_commit.add(core, users._current(), prints) == 1
     assert users.may_contain_many(range(50)).all()
 
 
@@ -88,7 +88,7 @@ def test_a_commit_of_somebody_else_is_noticed(store: bloomstore.Store) -> None:
     assert last is not None
     store.notes["a"] = b"note"
     core.last_commit = last[0], (last[1][0] - 1, last[1][1])  # what it holds must not be believed
-    assert ordinary.add(core, view, np.array([[1, 2]], np.uint64)) == 1
+    assert single_commit.add(core, view, np.array([[1, 2]], np.uint64)) == 1
     assert core.last_commit[1][0] == core.words[APPLIED] == last[1][0] + 1
     assert others.add("two")
     assert users.add("three")
@@ -100,10 +100,10 @@ def test_it_does_not_wait_for_the_lock(store: bloomstore.Store) -> None:
     users.add("first")
     prints = np.array([[1, 2]], np.uint64)
     with store.core.lock.hold():
-        assert ordinary.add(store.core, users._current(), prints) is None
+        assert single_commit.add(store.core, users._current(), prints) is None
         with pytest.raises(StoreLocked, match="in the middle of another change"):
             users.add("inside")
-    assert ordinary.add(store.core, users._current(), prints) == 1
+    assert single_commit.add(store.core, users._current(), prints) == 1
     hold = store.core.lock.at_once()
     assert hold is not None
     hold.end()
@@ -197,14 +197,14 @@ def test_a_rebuild_that_begins_before_the_lock_gets_the_known_keys_too(
         assert len(seen.stats().stages) > 2
         seen.may_contain_many(range(400))
         begun = []
-        real = ordinary.add
+        real = single_commit.add
 
         def late(*arguments: object) -> int | None:
             if not begun:
-                begun.append(rebuild.begin(store, "seen", None))
+                begun.append(coming_chain.begin(store, "seen", None))
             return real(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(ordinary, "add", late)
+        monkeypatch.setattr(single_commit, "add", late)
         assert seen.add_many([3, 5, 7, 1_000_000]) <= 1
         assert begun
         begun[0].switch()
@@ -216,7 +216,7 @@ def test_more_keys_than_a_kernel_takes_are_added_all_the_same(
 ) -> None:
     """They were to be a bulk load; by the time of the lock there is a reason against it."""
     says = iter([True, False])
-    monkeypatch.setattr("bloomstore.store.bulk.is_bulk", lambda *_: next(says))
+    monkeypatch.setattr("bloomstore.store.write.bulk_load.is_bulk", lambda *_: next(says))
     with bloomstore.open(tmp_path / "store") as store:
         seen = store.create("seen", Fixed(capacity=400_000, target_error=0.01))
         seen.add(-1)

@@ -12,8 +12,8 @@ import pytest
 import bloomstore
 from bloomstore import ByRate, Flexible
 from bloomstore.catalog.rows import StageRow, pack_stage, stage_key, unpack_stage
-from bloomstore.spec.expansion import MOST_DOUBLINGS
-from bloomstore.store import clock
+from bloomstore.families.expansion import MOST_DOUBLINGS
+from bloomstore.store.process import clock
 
 CAPACITY = 100
 SPEC = Flexible(baseline_bits=4096, hashes=4, capacity=CAPACITY, expansion=ByRate())

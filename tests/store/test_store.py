@@ -438,7 +438,7 @@ def test_checkpoint_empties_the_journal(store: bloomstore.Store) -> None:
 def test_a_long_journal_is_checkpointed_by_itself(
     store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bloomstore.store.checkpoint.JOURNAL_BYTES", 1 << 16)
+    monkeypatch.setattr("bloomstore.store.durable.checkpoint.JOURNAL_BYTES", 1 << 16)
     users = store.create("users", Fixed(capacity=100_000, target_error=0.01))
     rows = []
     for first in range(0, 50_000, 500):
@@ -471,7 +471,7 @@ def test_process_durability_answers_maybe_after_the_machine_went_down(
     # As after a power cut: nothing is closed, and the machine has another boot id.
     monkeypatch.setattr(type(store), "_checkpoint_at_close", lambda self, core: None)
     store.close()
-    monkeypatch.setattr("bloomstore.store.core.boot_id", lambda: "another boot")
+    monkeypatch.setattr("bloomstore.store.process.open_files.boot_id", lambda: "another boot")
     with bloomstore.open(path, read_only=True) as after:
         assert after["users"].state.name == "dirty"
         assert "nobody" in after["users"]

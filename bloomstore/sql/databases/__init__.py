@@ -7,7 +7,7 @@ not listed are unknown: their guards answer UNKNOWN.
 from __future__ import annotations
 
 from bloomstore.sql.databases import mysql, postgresql, sqlite
-from bloomstore.sql.databases.facts import ColumnFacts, Database, TableFacts
+from bloomstore.sql.databases.contract import ColumnFacts, Database, TableFacts
 
 BY_DIALECT: dict[str, Database] = {
     "sqlite": sqlite,

@@ -18,9 +18,9 @@ from sqlalchemy import text
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
-from bloomstore.sql import canon
-from bloomstore.sql.canon import Canon
-from bloomstore.sql.databases.facts import (
+from bloomstore.sql.databases import canonical
+from bloomstore.sql.databases.canonical import Canon
+from bloomstore.sql.databases.contract import (
     ColumnFacts,
     Cursor,
     StillOpen,
@@ -170,8 +170,8 @@ def _column(
     if data_type in _INTEGERS:
         # An AUTO_INCREMENT column makes a number of its own out of 0.
         replaced = (0,) if "auto_increment" in extra.lower() else ()
-        room = canon.integers(_INTEGERS[data_type], is_signed="unsigned" not in column_type)
-        form = Canon("integer only/1", canon.integer(room), int, replaced, room=room)
+        room = canonical.integers(_INTEGERS[data_type], is_signed="unsigned" not in column_type)
+        form = Canon("integer only/1", canonical.integer(room), int, replaced, room=room)
     elif data_type in _TEXTS:
         if not collation.endswith("_bin"):
             return ColumnFacts(column_type, collation, doubt=f"collation {collation} is not binary")
@@ -180,21 +180,21 @@ def _column(
             return ColumnFacts(column_type, collation, doubt=doubt)
         form = _text(data_type, collation, characters in _UNICODE, int(length or 0))
     elif data_type in _BYTES:
-        form = Canon("binary/1", canon.binary)
+        form = Canon("binary/1", canonical.binary)
     elif data_type == "binary":
-        form = Canon("binary without trailing zeros/1", canon.binary_without_trailing_zeros)
+        form = Canon("binary without trailing zeros/1", canonical.binary_without_trailing_zeros)
     elif data_type == "decimal":
         form = Canon(
-            f"decimal {scale}/1", canon.decimal(int(scale or 0), int(precision or 0) or None)
+            f"decimal {scale}/1", canonical.decimal(int(scale or 0), int(precision or 0) or None)
         )
     elif column_type in ("double", "double unsigned"):
-        form = Canon("double/1", canon.double)
+        form = Canon("double/1", canonical.double)
     elif data_type == "date":
-        form = Canon("day/1", canon.day)
+        form = Canon("day/1", canonical.day)
     elif data_type == "datetime":
-        form = Canon(f"wall time {places or 0}/1", canon.wall_time(int(places or 0)))
+        form = Canon(f"wall time {places or 0}/1", canonical.wall_time(int(places or 0)))
     elif data_type == "uuid":
-        form = Canon("uuid/1", canon.uuid)
+        form = Canon("uuid/1", canonical.uuid)
     if form is None:
         return ColumnFacts(
             column_type, collation, doubt=f"type {column_type} has no known canonical form"
@@ -206,14 +206,14 @@ def _text(data_type: str, collation: str, is_unicode: bool, length: int) -> Cano
     """Text that is too long has no key: white space at its end is cut off, in strict mode too."""
     is_padded = ("nopad" not in collation and "0900" not in collation) or data_type == "char"
     name = "text without trailing blanks/2" if is_padded else "text/2"
-    make = canon.text_without_trailing_blanks if is_padded else canon.text
-    room = canon.Texts(is_ascii=not is_unicode)
+    make = canonical.text_without_trailing_blanks if is_padded else canonical.text
+    room = canonical.Texts(is_ascii=not is_unicode)
     if data_type in ("varchar", "char"):
         form = make(room, length)
     else:  # its length is in bytes, of which ASCII takes at most four each
-        form = canon.text_of_bytes(make(room), length if is_unicode else length // 4)
+        form = canonical.text_of_bytes(make(room), length if is_unicode else length // 4)
     stored = None if is_padded else str
-    return Canon(name, form, stored=stored, of_stored=make(canon.Texts()))
+    return Canon(name, form, stored=stored, of_stored=make(canonical.Texts()))
 
 
 _OF_TABLE = "table_schema = coalesce(:schema, DATABASE()) AND table_name = :table"

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import URL, Connection
 
-from bloomstore.sql import canon
-from bloomstore.sql.canon import Canon
-from bloomstore.sql.databases.facts import (
+from bloomstore.sql.databases import canonical
+from bloomstore.sql.databases.canonical import Canon
+from bloomstore.sql.databases.contract import (
     ColumnFacts,
     Cursor,
     StillOpen,
@@ -22,25 +22,25 @@ from bloomstore.sql.databases.facts import (
     rows,
 )
 
-_TEXTS = canon.Texts(has_nul=False)
+_TEXTS = canonical.Texts(has_nul=False)
 
 
 def _integer(bits: int) -> Canon:
-    room = canon.integers(bits)
-    return Canon("integer/1", canon.integer(room), int, room=room)
+    room = canonical.integers(bits)
+    return Canon("integer/1", canonical.integer(room), int, room=room)
 
 
-_TEXT = Canon("text/1", canon.text(_TEXTS), str, room=_TEXTS)
+_TEXT = Canon("text/1", canonical.text(_TEXTS), str, room=_TEXTS)
 _PLAIN: dict[str, Canon] = {
     "int2": _integer(16),
     "int4": _integer(32),
     "int8": _integer(64),
-    "bool": Canon("boolean/1", canon.boolean),
-    "float8": Canon("double/1", canon.double),
-    "float4": Canon("single/1", canon.single),
-    "uuid": Canon("uuid/1", canon.uuid),
-    "bytea": Canon("binary/1", canon.binary),
-    "date": Canon("day/1", canon.day),
+    "bool": Canon("boolean/1", canonical.boolean),
+    "float8": Canon("double/1", canonical.double),
+    "float4": Canon("single/1", canonical.single),
+    "uuid": Canon("uuid/1", canonical.uuid),
+    "bytea": Canon("binary/1", canonical.binary),
+    "date": Canon("day/1", canonical.day),
     "text": _TEXT,
 }
 _COLUMNS = """
@@ -189,25 +189,25 @@ def _column(
     length = None if modifier < 0 else modifier - 4
     if kind == "e":
         room = frozenset(each or ())
-        form = Canon("text/1", canon.text(room), str, room=room)
+        form = Canon("text/1", canonical.text(room), str, room=room)
     elif kind == "b" and type_name == "varchar":
         form = _TEXT
         if length is not None:
-            cut = canon.text_cut(_TEXTS, length)
+            cut = canonical.text_cut(_TEXTS, length)
             form = Canon(f"text cut at {length}/1", cut, stored=str)
     elif kind == "b" and type_name == "bpchar":
-        stripped = canon.text_without_trailing_blanks(_TEXTS, length)
+        stripped = canonical.text_without_trailing_blanks(_TEXTS, length)
         form = Canon("text without trailing blanks/1", stripped)
     elif kind == "b" and type_name == "numeric":
         scale = None if length is None else ((length & 0x7FF) ^ 1024) - 1024
         precision = None if length is None else length >> 16
         shown_scale = "any" if scale is None else scale
-        form = Canon(f"decimal {shown_scale}/1", canon.decimal(scale, precision))
+        form = Canon(f"decimal {shown_scale}/1", canonical.decimal(scale, precision))
     elif kind == "b" and type_name == "timestamp":
         places = 6 if modifier < 0 else modifier
-        form = Canon(f"wall time {places}/1", canon.wall_time(places))
+        form = Canon(f"wall time {places}/1", canonical.wall_time(places))
     elif kind == "b" and type_name == "timestamptz" and modifier in (-1, 6):
-        form = Canon("instant/1", canon.instant)
+        form = Canon("instant/1", canonical.instant)
     if form is None:
         return ColumnFacts(shown, collation, doubt=f"type {shown} has no known canonical form")
     return ColumnFacts(shown, collation, form)

@@ -20,8 +20,8 @@ from uuid import uuid4
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import OperationalError
 
-from bloomstore.sql import canon
-from bloomstore.sql.databases.facts import (
+from bloomstore.sql.databases import canonical
+from bloomstore.sql.databases.contract import (
     ColumnFacts,
     Cursor,
     StillOpen,
@@ -31,7 +31,7 @@ from bloomstore.sql.databases.facts import (
     quoted,
     rows,
 )
-from bloomstore.sql.holders import holders
+from bloomstore.sql.databases.lock_holders import holders
 
 # In a word of SQLite every character beyond ASCII is a letter, also what Unicode calls a space.
 _TOKEN = re.compile(
@@ -43,8 +43,8 @@ _CONSTRAINTS = frozenset("CONSTRAINT PRIMARY UNIQUE CHECK FOREIGN".split())
 # How each built-in collation folds text; the names are compared without case.
 _FOLDS: dict[str, Callable[[str], str] | None] = {
     "binary": None,
-    "nocase": canon.fold_ascii,
-    "rtrim": canon.fold_blanks,
+    "nocase": canonical.fold_ascii,
+    "rtrim": canonical.fold_blanks,
 }
 # A program may put collations of its own in the place of the built-in ones: every ASCII character
 # is compared with every other one on each new connection, and these.
@@ -163,9 +163,9 @@ def _column(declared: str, definition: list[str], hidden: int) -> ColumnFacts:
     own: type | None = {"INTEGER": int, "NUMERIC": int, "TEXT": str, "BLOB": None}.get(affinity)
     if affinity == "TEXT" and fold is not None:
         own = None
-    room: Container[Any] = canon.Texts() if own is str else canon.integers(64)
+    room: Container[Any] = canonical.Texts() if own is str else canonical.integers(64)
     name = f"sqlite {affinity.lower()} {collation.lower()}/1"
-    form = canon.Canon(name, canon.sqlite(affinity, fold), own, room=room)
+    form = canonical.Canon(name, canonical.sqlite(affinity, fold), own, room=room)
     return ColumnFacts(declared, collation, form)
 
 

@@ -1,0 +1,136 @@
+"""Which database an engine has now: compared before it answers, not only when it connects.
+
+A skipped question opens no connection, so nobody would notice that a file was replaced or a
+database was made anew behind it. A comparison holds for one pool and for some seconds; then what
+the server says of itself, and the tokens of the builds (incarnation.py), are read again: on the
+connection of the session that asks, inside its transaction, else on one that the pool has at once.
+Where there is none, nobody knows, and the question is sent.
+
+Within these seconds a database that is restored in place is not noticed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import Pool, QueuePool
+from sqlalchemy.util.concurrency import in_greenlet
+
+from bloomstore.sql.ask.session_facts import shares_connections
+from bloomstore.sql.guards.guard_set import Guards
+
+if TYPE_CHECKING:
+    from bloomstore.sql.ask.asker import Asker
+
+NOBODY = "its database was not compared lately, and no connection can be had at once"
+
+
+class Comparisons:
+    """When the database of each engine was compared with the guards of one plugin."""
+
+    def __init__(self, guards: Guards, seconds: float) -> None:
+        self.seconds = seconds
+        self._guards = guards
+        self._last: dict[int, tuple[Pool, float]] = {}  # by dialect: engines with options share it
+
+    def met(self, engine: Engine) -> None:
+        """The guards have just seen the database of this engine."""
+        self._last[id(engine.dialect)] = engine.pool, time.monotonic()
+
+    def why_not(self, bind: Engine | Connection) -> str:
+        """Why nobody knows which database this is; "" if guards know, and have their doubts."""
+        engine = bind.engine
+        if self._holds(engine):
+            return ""
+        if isinstance(bind, Connection):
+            return self._compare(engine, bind)
+        connection = _at_once(engine)
+        if connection is None:
+            return NOBODY
+        with connection:
+            return self._compare(engine, connection)
+
+    def _holds(self, engine: Engine) -> bool:
+        pool, at = self._last.get(id(engine.dialect), (None, 0.0))
+        if pool is not engine.pool:
+            return False
+        # What all share is in memory mostly, and to return it would end transactions of others.
+        return time.monotonic() - at < self.seconds or shares_connections(engine)
+
+    def _compare(self, engine: Engine, connection: Connection) -> str:
+        try:
+            lent = connection.connection  # a new one is compared when it connects
+            if not self._holds(engine) and lent.dbapi_connection is not None:
+                is_inside = connection.in_transaction()
+                raw = lent.dbapi_connection
+                if why := self._guards.compare(engine.dialect, raw, is_inside=is_inside):
+                    return why
+                if not is_inside:
+                    lent.rollback()
+        except Exception as error:  # noqa: BLE001  of any driver; what is sent next will say it
+            return f"its database could not be compared: {error}"
+        self.met(engine)
+        return ""
+
+
+def _at_once(engine: Engine) -> Connection | None:
+    """A connection that need not be waited for; None if there is none."""
+    if engine.dialect.is_async and not in_greenlet():
+        return None
+    pool = engine.pool
+    if isinstance(pool, QueuePool) and not pool.checkedin():
+        most = pool._max_overflow
+        if 0 <= most <= pool.overflow():
+            return None
+    try:
+        return engine.connect()
+    except SQLAlchemyError:
+        return None
+
+
+class Ticker:
+    """Makes an asker look at its comparisons again every so many seconds, inside of transactions.
+
+    A thread, because to look at the clock would make an absent `get` 5 % slower. It ends when
+    nobody has wanted it between two ticks. There is no lock, which a fork might leave locked: a
+    thread too many ends at its next tick.
+    """
+
+    def __init__(self, asker: Asker, seconds: float) -> None:
+        self._asker = weakref.ref(asker)
+        self._seconds = seconds
+        self._is_wanted = False
+        self._thread: threading.Thread | None = None
+
+    def want(self) -> bool:
+        """Whether it ticks from now on; a forked process starts its own."""
+        if not 0 < self._seconds < threading.TIMEOUT_MAX:
+            return True  # each transaction is compared, or none
+        self._is_wanted = True
+        if self._thread is None or not self._thread.is_alive():
+            thread = threading.Thread(target=self._run, name="bloomstore clock", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads, or the interpreter ends
+                return False
+            self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(self._seconds)
+            asker = self._asker()
+            is_wanted, self._is_wanted = self._is_wanted, False
+            is_last = self._thread is not threading.current_thread() or not is_wanted
+            if is_last and self._thread is threading.current_thread():
+                self._thread = None  # before the trust is renewed: who has the new one sees it
+            if asker is not None:
+                asker.trust = object()
+            if is_last or asker is None:
+                return
+            del asker

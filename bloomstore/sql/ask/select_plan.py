@@ -1,0 +1,268 @@
+"""Which SELECT a guard may answer: a plan per shape of statement, cached by its cache key.
+
+A statement is answered only if no row can come out of it when a key is absent:
+  1. it is one SELECT of columns and entities; no aggregate, no function, no DML, no FOR UPDATE;
+  2. one of the terms that its WHERE joins by AND is `column = bind` or `column IN (binds)` on the
+     bare guarded column; for a composite key, one `column = bind` for each of its columns;
+  3. the bind has the type of the column;
+  4. every element is one of SQLAlchemy's own and is rendered in parentheses where AND needs them:
+     text, hints, and elements or operators of the application are rendered as they are, so that
+     `id = :id` and the text `a OR b` become `id = :id AND a OR b`.
+Where the table stands among the FROMs does not matter: a term of the top-level WHERE that is not
+true removes the row, also one that an outer join has filled with NULL.
+
+Everything else is left alone. Whether the connection allows an answer is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Join, Select, Table
+from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
+from sqlalchemy.orm import QueryableAttribute
+from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql.cache_key import NO_CACHE
+from sqlalchemy.sql.dml import UpdateBase
+from sqlalchemy.sql.elements import (
+    BinaryExpression,
+    BindParameter,
+    BooleanClauseList,
+    ColumnElement,
+    Grouping,
+    TextClause,
+)
+from sqlalchemy.sql.selectable import TextualSelect
+
+from bloomstore.sql.guards.guard import ActiveGuard
+
+# Where the classes of an element that SQLAlchemy renders by itself come from.
+_RENDERED = frozenset("sqlalchemy builtins typing abc".split())
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """Which binds of a statement are the key of which guard."""
+
+    guard: ActiveGuard
+    places: tuple[int, ...]  # among the binds of the cache key
+    is_list: bool
+    columns: SimpleResultMetaData
+    has_entities: bool  # whose relationships may use any bind
+
+    def empty(self) -> Result[Any]:
+        """What the database would have returned: these columns and no row."""
+        # As SQLAlchemy says of the results of one entity: scalars() then need no other metadata.
+        return IteratorResult(
+            self.columns, iter(()), _source_supports_scalars=len(self.columns.keys) == 1
+        )
+
+
+def plan_read(
+    statement: Any, binds: list[BindParameter[Any]], guards_of: Callable[[Table], list[ActiveGuard]]
+) -> ReadPlan | None:
+    """The plan of one statement; None if it is left alone."""
+    if not isinstance(statement, Select) or not _returns_plain_rows(statement):
+        return None
+    if not is_transparent(statement):
+        return None
+    equal: dict[Column[Any], BindParameter[Any]] = {}
+    listed: dict[Column[Any], BindParameter[Any]] = {}
+    for term in _terms(statement._where_criteria):
+        found = _comparison(term)
+        if found is not None:
+            column, bind, is_list = found
+            (listed if is_list else equal).setdefault(column, bind)
+    descriptions = statement.column_descriptions
+    columns = SimpleResultMetaData(
+        [each["name"] for each in descriptions], [_named_by(each["expr"]) for each in descriptions]
+    )
+    places = {bind.key: place for place, bind in enumerate(binds)}
+    for kind, is_list in ((equal, False), (listed, True)):
+        for column in kind:
+            for guard in guards_of(column.table):
+                wanted = [each.name for each in guard.declared.columns]
+                found_binds = [
+                    bind
+                    for name in wanted
+                    for each, bind in kind.items()
+                    if each.name == name and each.table is column.table
+                ]
+                if len(found_binds) != len(wanted) or (is_list and len(wanted) > 1):
+                    continue
+                declared = guard.declared.columns
+                if not all(map(are_alike, (each.type for each in found_binds), _types(declared))):
+                    continue
+                if is_list and _count(statement, found_binds[0]) > 1:
+                    continue  # it would be cut elsewhere, too
+                if all(bind.key in places for bind in found_binds):
+                    return ReadPlan(
+                        guard,
+                        tuple(places[bind.key] for bind in found_binds),
+                        is_list,
+                        columns,
+                        not all(isinstance(each, Column) for each in statement._raw_columns),
+                    )
+    return None
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Whether values of these types are sent alike; cache keys say nothing of variants.
+
+    Nor of types that must not be cached, which all have the same one.
+    """
+    return one is other or (
+        not one._variant_mapping
+        and not other._variant_mapping
+        and one._static_cache_key is not NO_CACHE
+        and one._static_cache_key == other._static_cache_key
+    )
+
+
+def is_transparent(element: Any) -> bool:
+    """Whether nothing inside can be rendered in ways that only the application knows, or writes."""
+    return all(map(_is_known, visitors.iterate(element)))
+
+
+def _is_known(element: Any) -> bool:
+    if isinstance(element, (UpdateBase, TextualSelect, TextClause)):
+        return False  # a common table expression may write
+    if getattr(element, "is_literal", False):
+        return False
+    used = (getattr(element, "operator", None), getattr(element, "modifier", None))
+    if any(isinstance(each, operators.custom_op) for each in used):
+        return False
+    type_ = getattr(element, "type", None)
+    if getattr(type_, "_has_bind_expression", False) or getattr(
+        type_, "_has_column_expression", False
+    ):
+        return False  # a function of SQL around each value, or in place of the column
+    # Classes that SQLAlchemy makes for annotations are in its modules, their bases are not; and
+    # @compiles may have replaced how one of SQLAlchemy's own is rendered.
+    return all(
+        each.__module__.partition(".")[0] in _RENDERED and "_compiler_dispatcher" not in vars(each)
+        for each in type(element).__mro__
+    )
+
+
+def _types(columns: tuple[Column[Any], ...]) -> Iterator[Any]:
+    return (column.type for column in columns)
+
+
+def _count(statement: Any, bind: BindParameter[Any]) -> int:
+    """How often a bind of this key occurs in the statement."""
+    return sum(
+        isinstance(element, BindParameter) and element.key == bind.key
+        for element in visitors.iterate(statement)
+    )
+
+
+def _named_by(expression: Any) -> tuple[Any, ...]:
+    """What else than its name finds a column in a result."""
+    if isinstance(expression, QueryableAttribute):
+        return expression, expression.expression
+    return (expression,)
+
+
+def with_values(statement: Any, key: str, values: list[Any]) -> Any:
+    """The same statement with other values in the IN list whose bind has this key.
+
+    The bind gets another name: options and relationships may use the old one, with all values.
+    """
+
+    def changed(term: Any) -> Any:
+        if isinstance(term, BinaryExpression) and getattr(term.right, "key", None) == key:
+            term = term._clone()
+            term.right = _list_of(values, term.right)
+        elif isinstance(term, (BooleanClauseList, Grouping)):
+            term = term._clone()
+            if isinstance(term, Grouping):
+                term.element = changed(term.element)
+            else:
+                term.clauses = list(map(changed, term.clauses))
+        return term
+
+    copy = statement._generate()
+    copy._where_criteria = tuple(map(changed, statement._where_criteria))
+    return copy
+
+
+def _list_of(values: list[Any], like: BindParameter[Any]) -> BindParameter[Any]:
+    """A new bind. A copy of the old one would pass for it where compiled statements are cached."""
+    bind: BindParameter[Any] = BindParameter(
+        None,
+        values,
+        type_=like.type,
+        unique=True,
+        expanding=True,
+        literal_execute=like.literal_execute,
+    )
+    bind.expand_op = like.expand_op
+    return bind
+
+
+def _returns_plain_rows(statement: Select[Any]) -> bool:
+    return (
+        statement._for_update_arg is None
+        and not statement._having_criteria
+        and not statement._group_by_clauses  # ROLLUP has a row for nothing
+        and not statement._prefixes
+        and not statement._suffixes
+        and not statement._hints
+        and not statement._statement_hints
+        and not statement._independent_ctes
+        and all(map(_is_made_of_tables, statement._from_obj))
+        and all(_is_plain(column) for column in statement._raw_columns)
+    )
+
+
+def _is_made_of_tables(element: Any) -> bool:
+    """A table or a join of tables; anything else may replace columns when it is compiled."""
+    if isinstance(element, Join):
+        return _is_made_of_tables(element.left) and _is_made_of_tables(element.right)
+    return isinstance(element, Table)
+
+
+def _is_plain(element: Any) -> bool:
+    """A column or an entity of one table: something of which no row has nothing."""
+    entity = getattr(element, "_annotations", {}).get("parententity")
+    mapper = getattr(entity, "mapper", None)
+    if mapper is not None and (mapper.concrete or mapper.with_polymorphic is not None):
+        return False
+    is_entity = mapper is not None and not isinstance(element, ColumnElement)
+    return is_entity or isinstance(element, (Column, Table))
+
+
+def _terms(criteria: Any) -> Iterator[Any]:
+    """What a WHERE joins by AND."""
+    for term in criteria:
+        if isinstance(term, Grouping):
+            yield from _terms((term.element,))
+        elif isinstance(term, BooleanClauseList) and term.operator is operators.and_:
+            yield from _terms(term.clauses)
+        else:
+            yield term
+
+
+def _comparison(term: Any) -> tuple[Column[Any], BindParameter[Any], bool] | None:
+    if not isinstance(term, BinaryExpression):
+        return None
+    left, right = term.left, term.right
+    if term.operator is operators.eq:
+        if isinstance(left, BindParameter):
+            left, right = right, left
+        is_list = False
+    elif term.operator is operators.in_op:
+        is_list = True
+    else:
+        return None
+    column = left._deannotate() if isinstance(left, Column) else None
+    if not isinstance(column, Column) or not isinstance(column.table, Table):
+        return None
+    if not isinstance(right, BindParameter) or right.expanding is not is_list:
+        return None
+    if not are_alike(right.type, column.type):
+        return None
+    return column, right, is_list

@@ -1,0 +1,102 @@
+"""Session factories that a plugin listens to: what it changes in them, and how it is undone.
+
+Several plugins may listen to one factory, and cease in any order: the last one that listens is the
+one that its sessions ask. Each undoes only what is still its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.ext.asyncio import async_sessionmaker
+from sqlalchemy.ext.horizontal_shard import ShardedSession
+from sqlalchemy.orm import Session, sessionmaker
+
+from bloomstore.errors import SpecError
+from bloomstore.sql.ask.asker import PLUGIN, Asker
+from bloomstore.sql.ask.session import GuardedSession
+from bloomstore.sql.listeners import Listeners
+
+_OWN = "_bloomstore_own"  # in a class that was made here: the asker, the class before
+
+
+def listen_to_sessions(target: Any, asker: Asker, listeners: Listeners) -> None:
+    """The sessions of a factory, or this one, may ask from now on. Raises SpecError."""
+    if not isinstance(target, (async_sessionmaker, sessionmaker, Session)):
+        raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
+    heard: Any = target  # whose events
+    made = getattr(target, "class_", target)
+    kind = made if isinstance(made, type) else type(made)
+    if issubclass(kind, ShardedSession):
+        raise SpecError(f"{kind.__name__} asks several databases: a plugin serves one")
+    tells: Any = tell_session if isinstance(target, Session) else tell
+    listeners.undo_later(tells(target, asker))
+    if isinstance(target, async_sessionmaker):
+        heard, undo = own_session_class(target, asker)
+        kind = heard
+        listeners.undo_later(undo)
+    names = ["after_begin", "after_transaction_end"]
+    if not issubclass(kind, GuardedSession) or asker.policy != "explicit":
+        names.append("do_orm_execute")
+    for name in names:
+        listeners.add(heard, name, getattr(asker, name))
+
+
+def own_session_class(
+    factory: async_sessionmaker[Any], asker: Asker
+) -> tuple[type[Session], Callable[[], None]]:
+    """A class of its own below the factory's async sessions: events of others stay apart."""
+    before = factory.kw.get("sync_session_class")
+    base = _base_of(before)
+    own = type("GuardedSync", (base or Session,), {_OWN: (asker, base)})
+    factory.configure(sync_session_class=own)
+
+    def undo() -> None:
+        if factory.kw.get("sync_session_class") is not own:
+            return  # another plugin has made its own since
+        left = before if _listens(getattr(before, _OWN, (None,))[0]) else base
+        factory.kw["sync_session_class"] = left
+        if left is None:
+            del factory.kw["sync_session_class"]
+
+    return own, undo
+
+
+def _base_of(kind: type[Session] | None) -> type[Session] | None:
+    """The class that the application has given to the factory."""
+    found: type[Session] | None = getattr(kind, _OWN, (None, kind))[1]
+    return found
+
+
+def tell(factory: Any, asker: Asker) -> Callable[[], None]:
+    """Sessions of this factory know whom to ask."""
+    before = (factory.kw.get("info") or {}).get(PLUGIN)
+    factory.configure(info={**(factory.kw.get("info") or {}), PLUGIN: asker})
+
+    def undo() -> None:
+        info = dict(factory.kw.get("info") or {})
+        _leave(info, asker, before)
+        factory.kw["info"] = info
+        if not info:
+            del factory.kw["info"]
+
+    return undo
+
+
+def tell_session(session: Session, asker: Asker) -> Callable[[], None]:
+    """This session knows whom to ask."""
+    before = session.info.get(PLUGIN)
+    session.info[PLUGIN] = asker
+    return lambda: _leave(session.info, asker, before)
+
+
+def _leave(info: dict[Any, Any], asker: Asker, before: Asker | None) -> None:
+    if info.get(PLUGIN) is asker:
+        del info[PLUGIN]
+        if _listens(before):
+            info[PLUGIN] = before
+
+
+def _listens(asker: Asker | None) -> bool:
+    return asker is not None and asker.listening is not None

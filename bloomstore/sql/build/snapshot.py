@@ -1,0 +1,88 @@
+"""One moment of a database, whole: what builds and rebuilds read.
+
+A reader that sees less than everybody else makes a filter whose "no" is wrong, although it has
+counted what it sees. So
+  1. the server is the one that commits: a replica may lack the newest rows;
+  2. nobody has changed the settings of the connection, as a search path, and the table is the one
+     that everybody means: a temporary one may stand before it;
+  3. rows that a policy hides from this role raise an error instead of being left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from bloomstore.sql.ask.session_facts import shares_connections
+from bloomstore.sql.databases import BY_DIALECT, sqlite
+from bloomstore.sql.guards.connection_settings import may_have_changed
+
+_MOST_CHANGED = 20  # connections; a listener may change each new one
+
+
+class NotWhole(Exception):
+    """What this connection reads may not be all there is; the text says why and what to do."""
+
+
+@contextmanager
+def snapshot(
+    engine: Engine, why_another: Callable[[Any], str] = lambda raw: ""
+) -> Iterator[Connection]:
+    """A connection that sees all rows of one moment. Raises NotWhole, and what the body raises.
+
+    `why_another` may compare on the driver's connection what the name of a table means there.
+    """
+    database = BY_DIALECT[engine.dialect.name]
+    with _untouched(engine) as connection:
+        if engine.dialect.name != "sqlite":  # it has one level, and setting it changes the driver's
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        if why := database.why_behind(connection):
+            raise NotWhole(why)
+        if why := why_another(connection.connection.dbapi_connection):
+            raise NotWhole(why)
+        connection.rollback()
+        database.begin_snapshot(connection)
+        try:
+            yield connection
+        except (SQLAlchemyError, engine.dialect.loaded_dbapi.Error) as error:
+            if why := database.why_hidden(error):
+                raise NotWhole(f"{_first_line(error)}; {why}") from error
+            raise
+
+
+def _untouched(engine: Engine) -> Connection:
+    """A connection whose settings nobody has changed: those that were are replaced by new ones."""
+    for _ in range(_MOST_CHANGED):
+        connection = engine.connect()
+        if not may_have_changed(connection):
+            return connection
+        if not shares_connections(engine):  # else it may be all there is of a database
+            connection.invalidate()
+        connection.close()
+    raise NotWhole("the settings of the connection were changed")
+
+
+@contextmanager
+def outside(engine: Engine) -> Iterator[Connection]:
+    """A connection outside of any transaction, for waiting."""
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            sqlite.leave_transaction(connection)
+        else:
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+        yield connection
+
+
+def require_source(engine: Engine) -> None:
+    """Raises NotWhole if this server is no place to read all rows from."""
+    with engine.connect() as connection:
+        if why := BY_DIALECT[engine.dialect.name].why_behind(connection):
+            raise NotWhole(why)
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

@@ -1,0 +1,48 @@
+"""Bulk INSERTs of the ORM whose keys the server makes: they are made to return them.
+
+Without RETURNING such keys are nowhere, and the guards of the table would be fenced by every bulk
+INSERT. Not here: reading the keys that come back (written_keys.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Table, inspect
+from sqlalchemy.orm import Session
+
+from bloomstore.sql.guards.guard import ActiveGuard
+
+
+def with_returning(
+    session: Session,
+    statement: Any,
+    rows: list[Any],
+    guards_of: Callable[[Table], list[ActiveGuard]],
+) -> Any:
+    """The INSERT that returns the guarded keys the server makes; None where it stays as it is."""
+    entity = statement.entity_description.get("entity")
+    mapper = None if entity is None else inspect(entity, raiseerr=False)
+    if mapper is None or statement._returning or statement.select is not None or not rows:
+        return None
+    if len(mapper.tables) > 1:
+        return None
+    wanted = [
+        column
+        for column in mapper.primary_key
+        if mapper.get_property_by_column(column).key not in rows[0]
+        and column.default is None
+        and any(
+            column.name in [each.name for each in guard.declared.columns]
+            for guard in guards_of(column.table)
+        )
+    ]
+    if not wanted:
+        return None
+    dialect = session.get_bind(mapper).dialect
+    if dialect.server_version_info is None:  # it has not asked its server yet what that can do
+        session.connection({"mapper": mapper})
+    if not dialect.insert_executemany_returning:
+        return None
+    return statement.returning(*wanted)

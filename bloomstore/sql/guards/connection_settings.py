@@ -1,0 +1,251 @@
+"""Whether a connection has the settings with which guards were compared with its database.
+
+Where a name without a schema leads, what is stored of a value, and what a transaction sees depend
+on settings of the connection: search_path, the role, the default database, sql_mode, temporary
+tables and triggers, the isolation level. They are read when guards meet the database, and again
+before the next answer on a connection where they may have changed:
+  1. text was sent that is not known to leave them alone (sql_text.py);
+  2. somebody else listens to the pool or to the beginning of transactions (foreign_listeners.py),
+  and may
+     have set them by a raw cursor. Then they are read once in each transaction.
+
+A comparison holds for one transaction if the text was sent in it: a rollback brings back what was
+set before. In a later one it settles the matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sqlalchemy.engine import Connection, Dialect, Engine
+from sqlalchemy.orm import Session
+
+from bloomstore.sql.databases import drivers
+from bloomstore.sql.databases.contract import Cursor, quoted, rows
+from bloomstore.sql.databases.isolation import level_of
+from bloomstore.sql.databases.sql_text import Effect
+from bloomstore.sql.databases.sqlite import GLANCE, TEMPORARY
+from bloomstore.sql.guards import foreign_listeners
+
+CHANGED = "bloomstore/changed"  # in connection.info
+UNSETTLED = "the settings of the connection are not those that guards were compared with"
+
+Place = tuple[str | None, str]  # of a table: schema and name
+Found = tuple[str, tuple[Any, ...]]  # the isolation level, and what must be as it was
+
+
+class Changed:
+    """What is known of a connection whose settings may have changed."""
+
+    __slots__ = ("__weakref__", "are_same", "compared_in", "dialect", "is_lasting", "is_unseen",
+                 "since")  # fmt: skip
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.is_lasting = False  # beyond the transaction
+        self.is_unseen = False  # no query shows what has changed
+        self.since: Callable[[], Any] = (
+            no_transaction  # the transaction in which it may have changed
+        )
+        self.compared_in: Callable[[], Any] = no_transaction
+        self.are_same = False
+
+
+class Settings:
+    """The settings of the connections of one plugin's engines."""
+
+    def __init__(self) -> None:
+        # By dialect: the tables whose names are looked for, and what was found.
+        self._known: dict[int, tuple[list[Place], Found]] = {}
+        self._changed: weakref.WeakSet[Changed] = weakref.WeakSet()
+        self.have_changed = False  # on some connection, at some time
+
+    def learn(self, dialect: Dialect, raw: Any, places: Iterable[Place]) -> None:
+        """Reads them on a connection that guards are compared with; ends its transaction."""
+        self._known.pop(id(dialect), None)  # nothing is like what could not be read
+        wanted = sorted(set(places), key=str)
+        with contextlib.suppress(Exception):  # of any driver
+            self._known[id(dialect)] = wanted, _read(dialect, raw, wanted)
+        raw.rollback()
+
+    def may_change(self, connection: Connection, effects: Effect) -> None:
+        """Text with these effects is sent."""
+        try:
+            info = connection.info
+        except NotImplementedError:
+            return  # SQLAlchemy looks at its first connection, before anybody else has it
+        changed: Changed | None = info.get(CHANGED)
+        sets = effects & (Effect.SETS | Effect.SETS_LOCALLY | Effect.SETS_UNSEEN)
+        if changed is None:
+            if not sets:
+                return
+            changed = info[CHANGED] = Changed(connection.dialect)
+        self.have_changed = True
+        changed.compared_in = no_transaction
+        if not sets and not effects & (Effect.UNDOES | Effect.COMMITS):
+            return
+        transaction = connection.get_transaction()
+        changed.since = no_transaction if transaction is None else weakref.ref(transaction)
+        if effects & (Effect.SETS | Effect.SETS_UNSEEN):
+            changed.is_lasting = True
+            self._changed.add(changed)
+        # Only MariaDB and MySQL have what no query shows.
+        changed.is_unseen |= bool(effects & Effect.SETS_UNSEEN) and is_mysql(connection)
+
+    def hold(self, connection: Connection, *, is_meddled: bool = False) -> bool:
+        """Whether the connection has those that guards were compared with; asks it if need be.
+
+        `is_meddled`: others were told when its transaction began.
+        """
+        changed: Changed | None = connection.info.get(CHANGED)
+        is_meddled = is_meddled or foreign_listeners.may_set(connection)
+        if changed is None and not is_meddled:
+            return True
+        transaction = connection.get_transaction()
+        if changed is None:
+            changed = connection.info[CHANGED] = Changed(connection.dialect)
+        is_later = changed.since() is None or changed.since() is not transaction
+        if is_later and not changed.is_lasting and not is_meddled:
+            del connection.info[CHANGED]
+            return True
+        if changed.is_unseen:
+            return False
+        if transaction is not None and changed.compared_in() is transaction:
+            return changed.are_same
+        changed.are_same = self._are_same(connection, is_alone=transaction is None)
+        if changed.are_same and is_later and not is_meddled:
+            del connection.info[CHANGED]
+            self._changed.discard(changed)
+        elif transaction is not None:
+            changed.compared_in = weakref.ref(transaction)
+        return changed.are_same
+
+    def are_known(self, session: Session, bind: Connection | Engine) -> bool:
+        """Whether names lead where they led when guards were compared, for this session."""
+        is_meddled = foreign_listeners.are_foreign(session.dispatch.after_begin)
+        if isinstance(bind, Connection):
+            return self.hold(bind, is_meddled=is_meddled)
+        # Nobody knows which connection it would be, nor what is done to it when it begins.
+        return not is_meddled and not self.may_differ(bind)
+
+    def may_differ(self, engine: Engine) -> bool:
+        """Whether nobody knows them of the connection that the pool lends next."""
+        return foreign_listeners.may_set_next(engine) or (
+            self.have_changed and any(each.dialect is engine.dialect for each in self._changed)
+        )
+
+    def have_changed_on(self, engine: Engine) -> bool:
+        """Whether text may have changed them on some connection of the pool."""
+        return any(each.dialect is engine.dialect for each in self._changed)
+
+    def _are_same(self, connection: Connection, *, is_alone: bool) -> bool:
+        places, (_, before) = self._known.get(id(connection.dialect), ([], ("", ())))
+        raw: Any = connection.connection.dbapi_connection
+        try:
+            level, now = _read(connection.dialect, raw, places)
+            if is_alone:
+                raw.rollback()
+        except Exception:  # noqa: BLE001  of any driver; the next statement will say what is wrong
+            return False
+        expected = level_of(connection)
+        if expected == "AUTOCOMMIT":
+            expected = level if level in ("READ COMMITTED", "REPEATABLE READ") else expected
+        return bool(before) and now == before and level == expected
+
+
+def may_have_changed(connection: Connection) -> bool:
+    """Whether text may have changed them, and nobody has compared since."""
+    changed: Changed | None = connection.info.get(CHANGED)
+    return changed is not None and (
+        changed.is_lasting or changed.since() is connection.get_transaction()
+    )
+
+
+def is_mysql(connection: Connection) -> bool:
+    """Whether the connection is one of MySQL or MariaDB."""
+    return connection.dialect.name in ("mysql", "mariadb")
+
+
+def no_transaction() -> None:
+    """The weak reference of no transaction."""
+
+
+# What each kind of database says ----------------------------------------------------
+
+
+_POSTGRESQL = (
+    "default_transaction_isolation",
+    "DateStyle",
+    "client_encoding",
+    "session_replication_role",
+    "standard_conforming_strings",
+    "extra_float_digits",
+)
+_MYSQL = (
+    "tx_isolation",  # of MariaDB
+    "transaction_isolation",
+    "sql_mode",
+    "character_set_client",
+    "character_set_connection",
+    "character_set_results",
+    "collation_connection",
+)
+
+
+def _read(dialect: Dialect, raw: Any, places: list[Place]) -> Found:
+    cursor: Any = raw.cursor()
+    try:
+        level, found = _READERS[dialect.name](cursor, places)
+    finally:
+        cursor.close()
+    return level, (*found, drivers.doubt_of(raw, dialect), drivers.reads_text(raw, dialect))
+
+
+def _of_postgresql(cursor: Cursor, places: list[Place]) -> Found:
+    """Not to_regclass: it raises where a schema must not be used, and ends the transaction."""
+    names = ", ".join(quoted(name) for schema, name in places if schema is None) or "''"
+    settings = ", ".join(f"pg_catalog.current_setting('{name}')" for name in _POSTGRESQL)
+    ((level, *found),) = rows(
+        cursor,
+        f"SELECT pg_catalog.current_setting('transaction_isolation'), {settings},"  # noqa: S608
+        " pg_catalog.array_to_string(ARRAY("
+        f"SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relname IN ({names})"
+        " AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY c.oid), ',')",
+    )
+    return str(level).upper(), tuple(found)
+
+
+def _of_mysql(cursor: Cursor, places: list[Place]) -> Found:
+    wanted = ", ".join(map(quoted, _MYSQL))
+    found = dict(rows(cursor, f"SHOW SESSION VARIABLES WHERE Variable_name IN ({wanted})"))
+    levels = [found.pop(name) for name in _MYSQL[:2] if name in found]
+    ((database,),) = rows(cursor, "SELECT DATABASE()")
+    return levels[-1].replace("-", " "), (database, *sorted(found.items()))
+
+
+def _of_sqlite(cursor: Cursor, places: list[Place]) -> Found:
+    ((dirty,),) = rows(cursor, "PRAGMA read_uncommitted")
+    schemas = {"main"} | {schema.lower() for schema, _ in places if schema is not None}
+    files = {(name.lower(), file) for _, name, file in rows(cursor, "PRAGMA database_list")}
+    names = {name.lower() for schema, name in places if schema is None}
+    temporary = {name for (name,) in rows(cursor, "SELECT lower(name) FROM sqlite_temp_master")}
+    return (
+        "READ UNCOMMITTED" if dirty else "SERIALIZABLE",
+        (
+            *sorted(each for each in files if each[0] in schemas),
+            *sorted(names & temporary),
+            *rows(cursor, TEMPORARY),
+            *rows(cursor, GLANCE),  # collations may have been replaced
+        ),
+    )
+
+
+_READERS: dict[str, Callable[[Cursor, list[Place]], Found]] = {
+    "postgresql": _of_postgresql,
+    "mysql": _of_mysql,
+    "mariadb": _of_mysql,
+    "sqlite": _of_sqlite,
+}

@@ -1,0 +1,204 @@
+"""The form of a guard's keys: what they depend on, read from the live database.
+
+In: what was declared and what was read of the live table. Out: the canonical form of each column,
+or why there is none; and the form as it stands in the note of a filter that was built with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Date, DateTime, Integer, Uuid
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import CompileError, SQLAlchemyError
+from sqlalchemy.types import NullType
+
+from bloomstore.sql.databases import ColumnFacts, canonical
+from bloomstore.sql.databases.canonical import Canon
+from bloomstore.sql.guards.declaration import Declared
+from bloomstore.sql.guards.live_table import Live, read_live
+from bloomstore.sql.schema.outbox_tables import trigger_names
+
+
+def doubt_of(declared: Declared, live: Live) -> str:
+    """Why no filter can be trusted in front of these columns; "" if one can."""
+    facts = live.table
+    if live.inexact or facts.doubt:
+        return live.inexact or facts.doubt
+    hazards = facts.hazards
+    if declared.guard.feed == "outbox":
+        if doubt := _doubt_of_outbox(declared, live):
+            return doubt
+        if live.dialect.name not in ("mysql", "mariadb"):  # its cascades run no triggers
+            hazards = {}
+    elif facts.triggers and not declared.guard.ignore_triggers:
+        return f"triggers or views may write to the table: {', '.join(facts.triggers)}"
+    for column in declared.columns:
+        name = column.name.lower()
+        found = facts.columns.get(name, ColumnFacts("", doubt="there is no such column"))
+        hazard = hazards.get(name, "")
+        if hazard or (found.doubt and not _is_uuid_text(column.type, found)):
+            return f"column {name}: {hazard or found.doubt}"
+        if doubt := doubt_of_cast(column.type, live.dialect, found):
+            return f"column {name}: {doubt}"
+        if declared.guard.feed == "outbox" and (blurred := live.blurred or found.blurred):
+            return f"column {name}: {blurred}, and so are the keys of its outbox"
+    return ""
+
+
+def _doubt_of_outbox(declared: Declared, live: Live) -> str:
+    if live.outbox is None:
+        return "it has no outbox: create_guard_outbox in a migration makes it"
+    missing = [name for name in trigger_names(declared.name) if name not in live.table.feeds]
+    if missing:
+        return f"triggers of its outbox are missing or do not always run: {', '.join(missing)}"
+    if live.table.unfed and not declared.guard.ignore_triggers:
+        return f"{live.table.unfed}; Guard(ignore_triggers=True) vouches that nobody does so"
+    return ""
+
+
+def canons_of(declared: Declared, live: Live) -> tuple[Canon, ...]:
+    """The canonical form of each column; there is no doubt of them."""
+    return tuple(
+        _canon_of(column.type, live.table.columns[column.name.lower()])
+        for column in declared.columns
+    )
+
+
+def joined(parts: tuple[Canon, ...]) -> Canon:
+    """The canonical form of the key that these columns make."""
+    return parts[0] if len(parts) == 1 else canonical.composite(parts)
+
+
+def form_of(declared: Declared, live: Live) -> dict[str, Any]:
+    """What the keys depend on, for a note."""
+    facts = [live.table.columns[column.name.lower()] for column in declared.columns]
+    place = {"schema": live.table.schema} if live.table.schema else {}
+    return {
+        **place,
+        "dialect": live.dialect.name,
+        "version": live.table.version,
+        "types": [found.type for found in facts],
+        "collations": [found.collation for found in facts],
+        "canon": joined(canons_of(declared, live)).id,
+    }
+
+
+def why_another(declared: Declared, dialect: Dialect, raw: Any, expected: dict[str, Any]) -> str:
+    """Why this connection would read something else than what was seen before; "" if it reads it.
+
+    A temporary table may stand before the real one, a search path may lead elsewhere.
+    """
+    (live,) = read_live(raw, dialect, [declared])
+    if doubt := doubt_of(declared, live):
+        return doubt
+    found = form_of(declared, live)
+    return "" if found == expected else f"the connection finds {found}, expected {expected}"
+
+
+_INTEGERS = frozenset(("smallint", "integer", "bigint"))
+_FLOATS = frozenset(("float", "double precision", *(f"float({bits})" for bits in range(25, 54))))
+_TEXTS = frozenset(("varchar", "text", "character varying"))
+# By live type, casts that change nothing that has a key; to the very type is one, too.
+_CASTS = {
+    **dict.fromkeys(_INTEGERS, _INTEGERS),
+    "numeric": _INTEGERS | {"numeric"},
+    "double precision": _INTEGERS | _FLOATS,
+    "real": _INTEGERS | _FLOATS | {f"float({bits})" for bits in range(1, 25)},
+    "text": _TEXTS,
+    "character varying": _TEXTS,
+    "character": _TEXTS,
+    "bpchar": _TEXTS,
+    "timestamp without time zone": {"timestamp without time zone"},
+    "timestamp with time zone": {"timestamp with time zone"},
+}
+
+
+def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
+    """Why what is sent as this type is not what the live column gets; "" if it is.
+
+    SQLAlchemy has PostgreSQL cast what it sends to the declared type: some drivers always, all of
+    them when many rows are inserted in one statement.
+    """
+    if dialect.name != "postgresql" or isinstance(type_, NullType):
+        return ""
+    maker: Any = dialect.statement_compiler(dialect, None)
+    try:
+        cast = maker.render_bind_cast(type_, type_._unwrapped_dialect_impl(dialect), "")
+    except CompileError:  # a type that has no name is no cast
+        return ""
+    cast = cast.removeprefix("::").lower().replace(", ", ",").replace('"', "")
+    live, _, labels = found.type.lower().replace('"', "").partition(" (")
+    plain = re.sub(r"\(.*?\)", "", live)
+    if cast == live or cast.replace("char(", "character(") == live or cast in _CASTS.get(plain, ()):
+        return ""
+    if plain == cast.partition("(")[0] == "numeric" and _scale(cast) == _scale(live):
+        return ""
+    if labels and cast.rpartition(".")[2] == live.rpartition(".")[2]:
+        return ""
+    return f"its type is {found.type}, and values are sent as {cast}: declare the type that it has"
+
+
+def _scale(numeric: str) -> str:
+    """Of numeric(10,2) it is 2; of numeric there is none."""
+    return numeric.partition("(")[2].rstrip(")").partition(",")[2] or "any"
+
+
+def is_read_raw(type_: Any, dialect: Dialect) -> bool:
+    """Whether a value that the server has made, read as this type, is what the driver has read."""
+    if isinstance(type_, Uuid):
+        return True  # whichever way it is written, it is one key
+    try:
+        return type_._cached_result_processor(dialect, None) is None
+    except SQLAlchemyError:  # it depends on what the server says of the column
+        return False
+
+
+def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
+    """What makes of a value what is sent. It raises where the server would send another one on.
+
+    Drivers of PostgreSQL ask for a cast to the declared type: that rounds 1.5 for an Integer, cuts
+    the time off for a Date, and takes wall time for an instant by the session's time zone. Where
+    the live column has another type, the result is stored.
+    """
+    made: Callable[[Any], Any] | None = type_.dialect_impl(dialect).bind_processor(dialect)
+    affinity = type_._type_affinity
+    if dialect.name != "postgresql" or affinity not in (Integer, Date, DateTime):
+        return made
+    is_aware = bool(getattr(type_, "timezone", False))
+
+    def checked(value: Any) -> Any:
+        sent = value if made is None else made(value)
+        if sent is None:
+            return None
+        if affinity is Integer:
+            is_kept = isinstance(sent, (int, str))
+        elif affinity is Date:
+            is_kept = not isinstance(sent, datetime)
+        else:
+            is_kept = isinstance(sent, datetime) and (sent.tzinfo is not None) is is_aware
+        if not is_kept:
+            raise ValueError(f"a cast to {type_!r} changes {sent!r}")
+        return sent
+
+    return checked
+
+
+def _canon_of(declared: object, found: ColumnFacts) -> Canon:
+    if _is_uuid_text(declared, found):
+        return Canon("uuid/1", canonical.uuid)
+    assert found.canon is not None
+    return found.canon
+
+
+def _is_uuid_text(declared: object, found: ColumnFacts) -> bool:
+    """Whether SQLAlchemy keeps UUIDs as text in this column: then every spelling is parsed."""
+    return isinstance(declared, Uuid) and is_text(found)
+
+
+def is_text(found: ColumnFacts) -> bool:
+    """Whether this is a column of characters, which may be declared as UUIDs."""
+    return found.type.lower().startswith(("char", "varchar", "character"))

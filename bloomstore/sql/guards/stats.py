@@ -1,0 +1,23 @@
+"""What a guard has answered in this process, and what is known of its filter, as numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bloomstore.sql.guards.guard import ActiveGuard
+
+
+def stats_of(guard: ActiveGuard) -> dict[str, Any]:
+    """The numbers of one guard; `stale` says how much of its filter a rebuild would take away."""
+    note = guard.note()
+    keys = guard.with_filter(lambda found: found.stats()).keys
+    deleted = note.deleted + guard.metrics.deleted
+    return {
+        "state": guard.why_unknown() or "valid",
+        **guard.metrics.summary(),
+        "target_error": guard.filter.spec.target_error,
+        "rows_when_built": note.rows,
+        "deleted_since": deleted,
+        "keys": keys,
+        "stale": deleted / keys if keys else 0.0,  # the part of the keys that is only ballast
+    }

@@ -1,0 +1,203 @@
+"""Whether the bits of one stage are what the catalog says they must be.
+
+Blocks that did not change since the last checkpoint have checksums, and so have those that were
+found damaged before and are ones since then. The others must at least not change the number of set
+bits, which the journal knows exactly, and for a dirty filter the words of its segment: an odd
+number of flips, or a zeroed run, shows. Once a block fails its checksum that number says nothing
+any more, and what has damaged it may have damaged its neighbours: then none of the blocks that have
+changed is trusted. A stage that somebody changes meanwhile cannot be judged, nor one whose filter
+was dirty when the machine went down.
+
+Looks only; nothing is changed here. Who asks: a process before it believes a "no" (trust.py),
+`check`, `repair`.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import JournalRow, StageRow
+from bloomstore.segment.blocks import blocks_in, damaged_blocks, touched_blocks
+from bloomstore.segment.segment import WORD_SET_BITS, Segment
+from bloomstore.store.process.writer_lock import APPLYING
+
+if TYPE_CHECKING:
+    from bloomstore.store.process.open_files import Core
+
+# How the reason of a stage begins that a failed sync has poisoned; `repair` can write it again.
+SYNC_FAILED = "a sync failed"
+# Likewise when recovery could not map the segment to apply its journal rows.
+UNAPPLIED = "its journal rows could not be applied"
+# Likewise for a stage of which nobody can say which blocks are right; `repair` sets them to ones.
+DAMAGED_BLOCKS = "damaged blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is wrong with the bits of a stage.
+
+    blocks: cannot be trusted. unapplied: journal rows whose bits are missing. set_bits: how many
+    are set and how many must be, when these differ. lacks_checksums: the catalog has lost them.
+    is_whole: nothing says which blocks are right, so all of them are among `blocks`.
+    """
+
+    blocks: tuple[int, ...] = ()
+    unapplied: tuple[int, ...] = ()
+    set_bits: tuple[int, int] | None = None
+    lacks_checksums: bool = False
+    is_whole: bool = False
+
+
+def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
+    """The damage of a stage, or None when it cannot be judged just now. Raises DamagedRow.
+
+    Blocks without a checksum are damaged, too, if another one fails its checksum or the number of
+    set bits is wrong. Not found: damage to them alone that leaves that number as it was.
+    """
+    before = _moment(core, row)
+    known = read_known(core, row, segment)
+    if known is None or known.is_lost:
+        return None
+    expected = _expected(core, known)
+    every = range(segment.header.blocks)
+    # Before bits are counted: a row that is applied meanwhile must not look like damage.
+    unapplied = _unapplied(row, segment, known.entries)
+    if known.checksums is None:
+        found, set_bits = list(every), kernels.count_bits(segment.shared)
+    else:
+        asked = [block for block in every if block not in known.changed]
+        # The checksums count set bits on their way; those of the other blocks are added.
+        found, set_bits = damaged_blocks(segment.header, segment.shared, known.checksums, asked)
+        set_bits += sum(kernels.count_bits(segment.block(block)) for block in known.changed)
+    differs = set_bits != expected and not unapplied
+    changed = known.changed
+    if known.dirty is not None:  # somebody may have added meanwhile: a flag is set before a bit
+        changed = changed | changed_blocks(known.stage, (), segment)
+        found = sorted(set(found) - changed)
+        differs = differs and expected == _expected(core, known) >= 0
+    is_whole = known.checksums is None or (differs and not found and not changed)
+    if differs or found:
+        found = sorted(changed.union(found)) or list(every)
+    if _has_moved(core, row, before):
+        return None
+    counts = (set_bits, expected) if differs else None
+    return Damage(tuple(found), unapplied, counts, known.checksums is None, is_whole)
+
+
+def still_damaged(
+    core: Core, row: StageRow, segment: Segment, blocks: abc.Iterable[int]
+) -> list[int] | None:
+    """Which of these blocks lack their checksums although nobody has changed them.
+
+    None if that cannot be said: a checkpoint came in between, or the stage has gone. Certain beside
+    writers, too: whoever sets a bit has made it known before, by a journal row or a flag, and
+    whoever takes that back has noted another checksum. Raises DamagedRow.
+    """
+    before = read_known(core, row, segment)
+    if before is None or before.checksums is None:
+        return None
+    asked = [block for block in blocks if block not in before.changed]
+    found, _ = damaged_blocks(segment.header, segment.shared, before.checksums, asked)
+    after = read_known(core, row, segment)
+    if after is None or after.checksums is None:
+        return None
+    found = [block for block in found if block not in after.changed]
+    is_same = np.array_equal(before.checksums[found], after.checksums[found])
+    return found if is_same else None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the catalog, and the flags of a dirty filter's segment, say of a stage at one moment.
+
+    changed: blocks without a checksum. dirty: the segment, if its words count instead of the row's.
+    is_lost: it was dirty when the machine went down, and every block may have changed.
+    """
+
+    stage: StageRow
+    entries: list[JournalRow]
+    checksums: NDArray[np.uint32] | None
+    changed: set[int]
+    dirty: Segment | None
+    is_lost: bool
+
+
+def read_known(core: Core, row: StageRow, segment: Segment) -> Known | None:
+    """What is known of a stage now; None if the catalog has it no more. Raises DamagedRow."""
+    with core.catalog.read() as view:
+        stage = view.stage_row(row.filter_number, row.chain, row.stage)
+        owner = core.owner(view, row.filter_number)
+        entries = [entry for entry in view.journal() if entry.number == row.number]
+        checksums = view.checksums(row.number, segment.header.blocks)
+    if stage is None or stage.number != row.number:
+        return None
+    boot = None if owner is None or stage.sealed else owner.dirty_boot
+    if boot in (None, core.boot):
+        dirty = None if boot is None else segment
+        changed = changed_blocks(stage, entries, dirty)
+        return Known(stage, entries, checksums, changed, dirty, is_lost=False)
+    changed = set(range(segment.header.blocks)) - blocks_in(stage.damaged)
+    return Known(stage, entries, checksums, changed, None, is_lost=True)
+
+
+def changed_blocks(
+    row: StageRow, entries: abc.Iterable[JournalRow], dirty: Segment | None
+) -> set[int]:
+    """Blocks that have no checksum because they have changed since; not those of ones.
+
+    Journal rows say it, and the flags of a segment whose filter is dirty.
+    """
+    touched = touched_blocks(row.spec.geometry, [entry.prints for entry in entries])
+    if dirty is not None:
+        touched |= dirty.flagged_blocks()
+    return touched - blocks_in(row.damaged)
+
+
+def _expected(core: Core, known: Known) -> int:
+    """How many bits must be set; -1 if that is not known, in the middle of an add."""
+    if known.dirty is None:
+        return known.entries[-1].set_bits if known.entries else known.stage.set_bits
+    set_bits: int = known.dirty.words[WORD_SET_BITS]
+    return -1 if core.words[APPLYING] == known.stage.number else set_bits
+
+
+def _unapplied(row: StageRow, segment: Segment, entries: list[JournalRow]) -> tuple[int, ...]:
+    geometry = row.spec.geometry
+    return tuple(
+        entry.sequence
+        for entry in entries
+        if not kernels.find([segment.shared], [geometry], entry.prints).all()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What is different once somebody has changed a bit of the stage."""
+
+    transaction: int
+    sequence: int
+    dirty_boot: str | None
+    stage: StageRow | None
+
+
+def _moment(core: Core, row: StageRow) -> _Moment:
+    with core.catalog.read() as view:
+        sequence = view.counters().sequence
+        owner = core.owner(view, row.filter_number)
+        current = view.stage_row(row.filter_number, row.chain, row.stage)
+        transaction = view.transaction
+    return _Moment(transaction, sequence, None if owner is None else owner.dirty_boot, current)
+
+
+def _has_moved(core: Core, row: StageRow, before: _Moment) -> bool:
+    """Nothing has when nobody has committed anything; else the rows are compared."""
+    with core.catalog.read() as view:
+        if view.transaction == before.transaction:
+            return False
+    return replace(_moment(core, row), transaction=before.transaction) != before

@@ -1,0 +1,237 @@
+"""What all parts of an open store share: folder, catalog, lock, mapped segments.
+
+A core belongs to one process: a forked child makes its own. Handles and writers reach everything
+through it. Mapping a stage includes the question whether it can be trusted.
+"""
+
+from __future__ import annotations
+
+import collections.abc as abc
+import contextlib
+import hashlib
+import logging
+import os
+import weakref
+
+from bloomstore.catalog.catalog import Catalog
+from bloomstore.catalog.pages import walk
+from bloomstore.catalog.rows import FilterRow, StageRow
+from bloomstore.catalog.view import CatalogChange, CatalogView
+from bloomstore.catalog.witness import Witness
+from bloomstore.crash import crash_point
+from bloomstore.errors import BloomStoreError, DamagedFile, StoreFailed
+from bloomstore.filters.chain import Chain, Stage
+from bloomstore.held import Holding
+from bloomstore.segment.mapping import passes
+from bloomstore.segment.segment import Segment, open_segment
+from bloomstore.store.durable import trust
+from bloomstore.store.options import StoreOptions
+from bloomstore.store.process.folder import Folder, boot_id
+from bloomstore.store.process.place import Place, identity
+from bloomstore.store.process.writer_lock import COMMITTED, GENERATION, Hold, Users, WriterLock
+
+log = logging.getLogger("bloomstore")
+
+
+def missing_stages(rows: list[StageRow], count: int) -> str | None:
+    """Why these cannot be all stages of a chain that has so many, if they are not."""
+    found = [row.stage for row in rows]
+    if found == list(range(count)) and count:
+        return None
+    return f"the chain has {count} stages, the catalog lists {found}"
+
+
+def missing_of(row: FilterRow, stages: list[StageRow]) -> abc.Iterator[str]:
+    """What is missing of the chains of a filter, given all stages that it has."""
+    for chain, count in ((row.live_chain, row.stages), (row.coming_chain, row.coming_stages)):
+        found = [stage for stage in stages if stage.chain == chain]
+        missing = None if chain is None else missing_stages(found, count)
+        if missing is not None:
+            yield f"chain {chain}: {missing}"
+
+
+class Core(Holding):
+    """The open files of one store in one process.
+
+    Whoever opens it holds it until its `end`: it is closed again if that is interrupted.
+    """
+
+    def __init__(self, folder: Folder, options: StoreOptions) -> None:
+        self.folder = folder
+        self.options = options
+        self.process = os.getpid()
+        self.is_closed = False
+        self.boot = boot_id()
+        digest = hashlib.blake2b(self.boot.encode(), digest_size=8).digest()
+        self.boot_word = int.from_bytes(digest, "little")
+        try:
+            self.data = identity(folder.data)
+        except OSError as error:
+            raise DamagedFile(folder.data, 0, f"cannot be read: {error.strerror}") from error
+        self.announce()
+        try:
+            self.users = Users(folder.users, folder.catalog)
+            self.lock = WriterLock(
+                folder.lock, read_only=options.read_only, seconds=options.lock_seconds
+            )
+            self.words = self.lock.words
+            # Whoever is alone looks whether LMDB may be given the file; the others come after.
+            self.is_alone = self.users.enter(options.lock_seconds)
+            if self.is_alone:
+                walk(folder.data)
+            self.catalog = Catalog(
+                folder.catalog,
+                read_only=options.read_only,
+                map_size=options.map_size,
+                witness=Witness(self.words[COMMITTED : COMMITTED + 1]),
+            )
+            with self.catalog.read() as view:
+                self.store_id = view.identity().store_id
+        except BaseException:
+            self.end()
+            raise
+        self.place = Place((folder.data, self.data), (folder.lock, self.lock.identity))
+        self.lock.loss = self.place.loss
+        # Weakly, without callbacks: in those an interrupt would be lost.
+        self._segments: dict[int, weakref.ref[Segment]] = {}
+        self._most_segments = 64
+        # Counts of stages as this process last knew them, true while the words `applied` and
+        # `generation` are `counts_moment`; only the holder of the writer lock looks at them.
+        self.counts: dict[int, tuple[int, int]] = {}
+        self.counts_moment: tuple[int, int] | None = None
+        # The last commit of an ordinary add, with the sequence and generation that it left.
+        self.last_commit: tuple[int, tuple[int, int]] | None = None
+        # In which tenure of the lock dead holders' work was finished, and filters marked dirty.
+        self.finished_tenure = -1
+        self.dirty_tenure: dict[int, int] = {}
+        # Why no answer of this store can be certain, whatever its files say.
+        self.doubt: str | None = None
+        # What has become of the store's files, if its path leads elsewhere by now.
+        self.loss: str | None = None
+        # Segments that this process has examined as a whole; it need not verify their blocks.
+        self.believed: set[int] = set()
+        # Stages in which it has found damage that the others have not been told of, by number.
+        self.unrecorded: dict[int, StageRow] = {}
+        # Names of filters by their numbers, as they were last seen.
+        self.names: dict[int, str] = {}
+
+    @contextlib.contextmanager
+    def change(self) -> abc.Iterator[CatalogChange]:
+        """A durable change of the catalog; then the generation word, if it raised the generation.
+
+        Only under the writer lock. A process that dies in between leaves the word behind; the next
+        holder of the lock sets it (recovery.finish).
+        """
+        with self.catalog.write() as change:
+            yield change
+        if change.generation is not None:
+            crash_point("generation: committed")
+            self.words[GENERATION] = change.generation
+            crash_point("generation: word set")
+
+    def hold(self, *, keep: bool = False) -> Hold:
+        """Holds the writer lock for a block; no change of the catalog outlives it."""
+        return self.lock.hold(keep=keep)
+
+    def is_lost(self) -> bool:
+        """Whether the path leads elsewhere by now; from then on every answer is "maybe"."""
+        return self._has_lost(self.place.loss()) if self.loss is None else True
+
+    def require_place(self) -> None:
+        """Raises StoreFailed if the store was removed, moved or replaced."""
+        if self.loss is not None or self._has_lost(self.place.loss(of_catalog=True)):
+            raise StoreFailed(f"{self.folder.path} takes no changes: {self.loss}")
+
+    def _has_lost(self, loss: str | None) -> bool:
+        if loss is not None:
+            self.loss = self.doubt = loss
+        return loss is not None
+
+    def segment(self, row: StageRow, *, writable: bool) -> Segment:
+        """The mapped segment of a stage. Raises when it is not what the catalog means."""
+        known = self._segments.get(row.number)
+        segment = None if known is None else known()
+        if segment is None or (writable and not segment.is_writable):
+            header = row.header(self.store_id)
+            path = self.folder.segments / header.file_name
+            segment = open_segment(path, header, writable=writable)
+            if row.sealed:
+                self.believed.discard(row.number)
+            self._remember(row.number, segment)
+        return segment
+
+    def _remember(self, number: int, segment: Segment) -> None:
+        if len(self._segments) >= self._most_segments:
+            alive = {known: of for known, of in self._segments.items() if of() is not None}
+            self._segments, self._most_segments = alive, max(64, 2 * len(alive))
+        self._segments[number] = weakref.ref(segment)
+
+    def mapped(self, row: StageRow) -> Segment | None:
+        """The segment of an active stage for writing, trusted or not; None if it cannot be had.
+
+        Raises StoreFailed where that may be different in a moment.
+        """
+        try:
+            return self.segment(row, writable=not row.sealed)
+        except OSError as error:
+            if passes(error):
+                raise StoreFailed(f"{error.filename}: {error.strerror}") from error
+            return None
+        except BloomStoreError:
+            return None
+
+    def stage(self, row: StageRow) -> Stage:
+        """A living stage; one that cannot be mapped or was poisoned carries its doubt."""
+        writable = not (self.options.read_only or row.sealed)
+        try:
+            segment = self.segment(row, writable=writable)
+        except OSError as error:
+            doubt = f"stage {row.stage}: {error.strerror}: {error.filename}"
+            return Stage(row, None, doubt, passes=passes(error))
+        except BloomStoreError as error:
+            return Stage(row, None, f"stage {row.stage}: {error}")
+        return trust.trusted(self, row, segment)
+
+    def chain(self, rows: list[StageRow], count: int) -> Chain:
+        """The chain of these stages; it is in doubt if they are not so many, or not all."""
+        stages = [self.stage(row) for row in rows]
+        return Chain(stages, missing_stages(rows, count))
+
+    def owner(self, view: CatalogView, number: int) -> FilterRow | None:
+        """The filter with this number. Names are remembered: reading all rows takes long."""
+        found = view.filter_row(self.names[number]) if number in self.names else None
+        if found is None or found.number != number:
+            self.names = {row.number: row.name for row in view.sound_filter_rows()}
+            found = view.filter_row(self.names[number]) if number in self.names else None
+        return found
+
+    def forget(self, number: int) -> None:
+        """What was known of a segment is not true any more."""
+        self._segments.pop(number, None)
+        self.believed.discard(number)
+        self.counts.pop(number, None)
+
+    def poison(self, row: StageRow, reason: str) -> None:
+        """Makes a stage answer "maybe" in every process from now on."""
+        with self.hold(), self.change() as change:
+            change.update_stage(row, poisoned=reason)
+            change.raise_generation()
+
+    def abandon(self) -> None:
+        """In a forked child: closes what belongs to the parent, without unlocking anything."""
+        self.is_closed = True
+        self.catalog.abandon()
+        self.lock.abandon()
+        self.users.close()
+
+    def close(self) -> None:
+        """Closes files; mappings end with their last reference. Twice is no error."""
+        self.is_closed = True
+        for part in ("lock", "catalog", "users"):
+            if part in vars(self):  # else it was not opened yet
+                getattr(self, part).close()
+
+    def give_back(self, *, is_done: bool) -> None:
+        """The end of its opening."""
+        if not is_done:
+            self.close()

@@ -1,0 +1,128 @@
+"""Which stores this process has open, by folder, and what a fork means for them.
+
+One Store object per catalog and process: LMDB environments must not be opened twice, and an flock
+of one object would not keep out another. A store that was removed or replaced while it was open is
+another one than that which its path leads to: both may be open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from bloomstore.errors import StoreFailed
+from bloomstore.store.process.folder import Folder
+from bloomstore.store.process.place import Identity, identity
+from bloomstore.store.process.watch import End, Watch
+
+if TYPE_CHECKING:
+    from bloomstore.store.store import Store
+
+# Protects the registry and the number of users of each store; outermost of all locks.
+lock = threading.RLock()
+_open: dict[Identity, Store] = {}  # by the file of the catalog, whatever path leads to it
+
+
+def find(folder: Folder) -> Store | None:
+    """The open store in this folder. Raises StoreFailed if it was opened there under another path.
+
+    Such a store was moved, and LMDB environments must not be opened twice.
+    """
+    try:
+        store = _open.get(identity(folder.data))
+    except OSError:
+        return None  # opening says what is wrong
+    if store is not None and store.is_closing:
+        store.close()
+        return None
+    if store is not None and store.core.is_lost():
+        raise StoreFailed(
+            f"{folder.path} is open in this process as {store.path}, where it was before it was"
+            " moved; close that one first"
+        )
+    return store
+
+
+def remember(store: Store) -> None:
+    """Enters an open store."""
+    _open[store.core.data] = store
+    _watch.begin()
+
+
+def forget(store: Store) -> None:
+    """Takes out a store that is being closed."""
+    for key in [key for key, known in _open.items() if known is store]:
+        del _open[key]
+    if not _open:
+        _watch.end()
+
+
+def watch() -> None:
+    """In a forked child that has opened a store again: looks at it from now on."""
+    with lock:
+        _watch.begin()
+
+
+def _look(end: End) -> None:
+    for store in list(_open.values()):
+        store.look(end)
+
+
+_watch = Watch(_look, lambda: bool(_open))
+
+
+class _Fork:
+    """A fork that goes on."""
+
+    def __init__(self) -> None:
+        self.had_lock: bool = lock._is_owned()  # type: ignore[attr-defined]
+        self.is_over = False
+
+
+_forks: dict[int, _Fork] = {}  # by thread
+
+
+def _before_fork() -> None:
+    me = threading.get_ident()
+    if me not in _forks or _forks[me].is_over:
+        _forks[me] = _Fork()
+    if not lock._is_owned():  # type: ignore[attr-defined]
+        lock.acquire()
+    _watch.pause()
+    for store in _open.values():
+        store.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    fork = _forks.get(threading.get_ident())
+    if fork is None:
+        return
+    if not fork.is_over:
+        for store in _open.values():
+            store.after_fork_in_parent()
+        _watch.resume()
+        fork.is_over = True
+    if not fork.had_lock and lock._is_owned():  # type: ignore[attr-defined]
+        lock.release()
+    _forks.pop(threading.get_ident(), None)
+
+
+def _after_fork_in_child() -> None:
+    global lock
+    lock = threading.RLock()
+    _forks.clear()
+    _watch.forget()
+    for store in _open.values():
+        store.after_fork_in_child()
+
+
+# Twice: Python forks on when an interrupt comes in one of them, whatever was not done by then. Each
+# may be called again at any moment, also half done, and the second call does what is left.
+for _ in range(2):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
+os.register_at_fork(after_in_parent=_watch.after_fork)

@@ -1,0 +1,105 @@
+"""A coming chain that is a copy of another filter's chain, bit by bit.
+
+The keys of a filter cannot be listed, but its bits can be taken over: stage by stage, with their
+sizes, counts and times. The other filter is read as a lookup reads it, without its lock: what was
+added to it before the copy began is in the copy.
+
+All of it happens under one hold of this store's writer lock, so that nobody adds to a chain that is
+half a copy. Readers go on; writers wait for about as long as the files take to be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bloomstore import kernels
+from bloomstore.catalog.rows import StageRow
+from bloomstore.errors import BloomStoreError
+from bloomstore.filters.chain import Stage
+from bloomstore.held import whole
+from bloomstore.store.durable import stage_files
+from bloomstore.store.process.damage import examine
+from bloomstore.store.process.open_files import Core
+from bloomstore.store.view import FilterView, counts_of, load_view
+from bloomstore.store.write import writer
+from bloomstore.store.write.coming_chain import Rebuild, begin_in
+
+if TYPE_CHECKING:
+    from bloomstore.store.store import Store
+
+
+class NotCopyable(BloomStoreError):
+    """A filter whose bits cannot be taken over; the message says why."""
+
+
+@whole
+def begin_copy(store: Store, name: str, other: Store, other_name: str) -> Rebuild:
+    """Starts a rebuild whose coming chain is what the other filter is, with its spec.
+
+    Raises NotCopyable if the other one cannot be trusted, SpecError if its seed is another one.
+    """
+    with store.changing("a rebuild") as core:
+        view = _trusted(other, other_name)
+        new = begin_in(store, core, name, view.row.spec)
+        try:
+            counted = counts_of(other.core, view.row.number, view.row.live_chain)
+            keys = {row.number: row.keys for row in counted}
+            for stage in view.live.stages:
+                _copy(core, name, stage, keys.get(stage.row.number, stage.row.keys))
+                _require_sound_blocks(other, stage)
+            _trusted(other, other_name)
+        except BaseException:
+            new.discard_in(core)
+            raise
+        stage_files.bury(core)
+        return new
+
+
+def _trusted(store: Store, name: str) -> FilterView:
+    view = load_view(store.core, name)
+    if not view.state.is_sound:
+        raise NotCopyable(f"filter {name!r} of {store.path} cannot be copied: {view.state}")
+    return view
+
+
+def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
+    """Makes the same stage in the coming chain of this filter, not sealed.
+
+    A kill may leave it the newest, and then it must take keys; the switch seals all but the newest.
+    """
+    view = load_view(core, name)
+    assert view.coming is not None
+    assert stage.segment is not None
+    theirs = stage.row
+    made: StageRow = view.coming.newest.row  # the first one was made by the beginning
+    if theirs.stage > 0:
+        row = writer.coming_row(view.row)
+        made = stage_files.new_stage(core, row, made.chain, theirs.stage, theirs.spec)
+    stage.segment.verify_all()
+    vector = np.array(stage.segment.shared)
+    wanted = replace(
+        made,
+        spec=theirs.spec,
+        opened_at=theirs.opened_at,
+        opened_boot=theirs.opened_boot,
+        opened_clock=theirs.opened_clock,
+        filled_at=theirs.filled_at,
+        set_bits=kernels.count_bits(vector),
+        keys=keys,
+    )
+    stage_files.replace_segment(core, wanted, vector, [])
+
+
+def _require_sound_blocks(store: Store, stage: Stage) -> None:
+    """After the copy: a block that was damaged before it is so still."""
+    assert stage.segment is not None
+    damaged = stage.damaged
+    if not stage.row.sealed:
+        found = examine(store.core, stage.row, stage.segment)
+        damaged = damaged if found is None else damaged.union(found.blocks)
+    if damaged:
+        what = f"damaged blocks {sorted(damaged)}"
+        raise NotCopyable(f"{stage.segment.path} cannot be copied: {what}")
