@@ -1,78 +1,163 @@
-"""The architecture: each layer imports only those below it."""
+"""The architecture: each room imports only rooms below it, type-only imports included."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
+import pytest
+
 import bloomstore
 
-LAYERS = [
+ROOT = Path(bloomstore.__file__).parent
+
+# One line per rank, lowest first. A file may import files of its own room and of rooms that stand
+# on lines above its own; rooms on one line do not know each other.
+RANKS = [
     "errors crash held",
     "theory",
     "spec",
     "hashing",
+    "layout",
+    "families",
     "kernels",
     "keys",
     "segment",
     "catalog",
     "filters",
-    "store",
+    "store.options",
+    "store.process",
+    "store.durable",
+    "store.view",
+    "store.stats",
+    "store.write",
+    "store.care",
+    "store.notes",
+    "store.filter",
+    "store.store",
+    "store.open",
+    "store.__init__",
+    "__init__",
     "rebuild",
-    "sql",
-    "cli",
+    "sql.answer sql.attached sql.sqlalchemy_private sql.listeners",
+    "sql.databases",
+    "sql.schema",
+    "sql.guards",
+    "sql.capture sql.outbox",
+    "sql.ask",
+    "sql.build",
+    "sql.plugin",
+    "sql.engine_url sql.alembic",
+    "sql.__init__",
+    "cli.support",
+    "cli.commands",
+    "cli.main cli.__init__",
+    "__main__",
 ]
-RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names.split()}
-ROOT = Path(bloomstore.__file__).parent
+RANK = {room: rank for rank, rooms in enumerate(RANKS) for room in rooms.split()}
+DIVIDED = {"sql", "store", "cli"}  # layers whose rooms have ranks of their own
+# Edges that have still to go; nothing may be added.
+STILL_WRONG = {
+    "families.growth_plan -> __init__",
+    "families.growth_plan -> cli.support.arguments",
+    "sql.capture.capture -> sql.outbox.catch_up",
+    "sql.guards.guard -> sql.capture.pending",
+    "sql.guards.guard -> sql.outbox.catch_up",
+    "store.filter -> store.store",
+    "store.notes -> store.store",
+    "store.process.open_files -> store.durable.trust",
+    "store.process.open_stores -> store.store",
+    "store.write.coming_chain -> store.store",
+    "store.write.copying -> store.store",
+}
 # Modules that exactly one place may import.
 ONLY_IN = {"lmdb": "catalog", "mmap": "segment/mapping.py", "sqlalchemy": "sql", "mmh3": "hashing"}
 
 
-def imports(path: Path) -> set[str]:
-    """Full names of everything that the file imports."""
-    found = set()
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+ALL = {dotted(path) for path in modules()}
+
+
+def room_of(name: str) -> str:
+    """The room of a module, given by its dotted name below the package."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if parts[0] in DIVIDED else parts[0]
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names below the package of all modules that the file imports."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
-            found.update(f"{node.module}.{name.name}" for name in node.names)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "bloomstore":
+            for alias in node.names:
+                names.add(_module(f"{node.module}.{alias.name}".partition(".")[2]))
         elif isinstance(node, ast.Import):
-            found.update(name.name for name in node.names)
-    return found
+            for alias in node.names:
+                top, _, below = alias.name.partition(".")
+                if top == "bloomstore":
+                    names.add(_module(below))
+    return names
 
 
-def modules() -> list[tuple[Path, str]]:
-    """All modules below the package, with the layer they belong to."""
-    return [
-        (path, path.relative_to(ROOT).parts[0].removesuffix(".py"))
-        for path in sorted(ROOT.rglob("*.py"))
-    ]
+def _module(name: str) -> str:
+    """The module that an import of this name reads: a submodule, or the module around a name."""
+    while name and name not in ALL and f"{name}.__init__" not in ALL:
+        name = name.rpartition(".")[0]
+    if not name:
+        return "__init__"
+    return name if name in ALL else f"{name}.__init__"
 
 
-def test_every_module_belongs_to_a_layer() -> None:
-    assert {layer for _, layer in modules()} - set(RANK) == {"__init__", "__main__"}
+def wrong_imports() -> list[str]:
+    return sorted(
+        f"{dotted(path)} -> {other}"
+        for path in modules()
+        for other in imported(path)
+        if is_upward(room_of(dotted(path)), room_of(other))
+    )
 
 
-def test_no_module_imports_a_higher_layer() -> None:
-    for path, layer in modules():
-        if layer not in RANK:
-            continue
-        below = {
-            name.split(".")[1]
-            for name in imports(path)
-            if name.startswith("bloomstore.") and name.split(".")[1] in RANK
+def is_upward(own: str, other: str) -> bool:
+    return own != other and RANK[other] >= RANK[own]
+
+
+def test_every_module_is_in_a_room_with_a_rank() -> None:
+    assert {room_of(dotted(path)) for path in modules()} - set(RANK) == set()
+
+
+def test_no_module_imports_a_room_of_equal_or_higher_rank() -> None:
+    assert set(wrong_imports()) <= STILL_WRONG
+
+
+def test_an_import_upwards_would_be_noticed() -> None:
+    assert is_upward("sql.guards", "sql.capture")
+    assert is_upward("sql.capture", "sql.outbox")
+    assert not is_upward("sql.ask", "sql.capture")
+    assert room_of("sql.ask.session") == "sql.ask"
+    assert imported(ROOT / "cli" / "main.py") >= {"cli.commands.add", "errors"}
+
+
+@pytest.mark.parametrize(("module", "only"), ONLY_IN.items())
+def test_lmdb_mmap_and_the_rest_are_imported_in_one_place(module: str, only: str) -> None:
+    for path in modules():
+        names = {
+            alias.name if isinstance(node, ast.Import) else node.module or ""
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
         }
-        wrong = {name for name in below if name != layer and RANK[name] >= RANK[layer]}
-        assert not wrong, f"{path} imports upward: {sorted(wrong)}"
-
-
-def test_lmdb_mmap_and_the_rest_are_imported_in_one_place() -> None:
-    for path, _ in modules():
-        place = path.relative_to(ROOT).as_posix()
-        for module, only in ONLY_IN.items():
-            if any(name.split(".")[0] == module for name in imports(path)):
-                assert place.startswith(only), f"{place} imports {module}, only {only} may"
+        if any(name.split(".")[0] == module for name in names):
+            place = path.relative_to(ROOT).as_posix()
+            assert place.startswith(only), f"{place} imports {module}, only {only} may"
 
 
 def test_no_file_is_too_long_for_one_idea() -> None:
-    lengths = {path: len(path.read_text().splitlines()) for path, _ in modules()}
+    lengths = {path: len(path.read_text().splitlines()) for path in modules()}
     assert {str(path): lines for path, lines in lengths.items() if lines > 450} == {}
