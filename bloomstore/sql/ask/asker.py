@@ -31,7 +31,6 @@ from sqlalchemy.orm import ORMExecuteState, Session
 from bloomstore.sql.ask import shadow
 from bloomstore.sql.ask.bulk import may_be_present
 from bloomstore.sql.ask.compared_database import Comparisons, Ticker
-from bloomstore.sql.ask.load import Load
 from bloomstore.sql.ask.option import Guarded, is_guarded
 from bloomstore.sql.ask.plan_cache import Plans
 from bloomstore.sql.ask.select_plan import ReadPlan, are_alike, with_values
@@ -215,7 +214,7 @@ class Asker:
             self.gets.pop(entity, None)
             found = self._entities[entity] = self._guard_of_entity(entity)
             if found and found[0].feed is None and self.policy != "shadow":
-                self.gets[entity] = QuickGet(found[0], Load())
+                self.gets[entity] = QuickGet(found[0])
         return found
 
     def may_skip_get(

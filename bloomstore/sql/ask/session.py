@@ -78,7 +78,7 @@ class GuardedSession(Session):
         elif asked.is_quick:  # and so it is sound
             if not metrics.true_positives & 63:
                 return self._get_and_count(metrics, entity, ident)
-            found = self._get_impl(entity, ident, quick.load)  # as Session.get does
+            found = super().get(entity, ident)
             if found is None:
                 metrics.false_positives += 1
             else:

@@ -10,7 +10,6 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
-from bloomstore.sql.ask.load import Load
 from bloomstore.sql.guards.guard import ActiveGuard
 
 if TYPE_CHECKING:
@@ -54,11 +53,10 @@ def has_connections(pool: Pool) -> bool:
 class QuickGet:
     """What get() of one class needs for a key that may be there."""
 
-    __slots__ = ("guard", "load")
+    __slots__ = ("guard",)
 
-    def __init__(self, guard: ActiveGuard, load: Load) -> None:
+    def __init__(self, guard: ActiveGuard) -> None:
         self.guard = guard
-        self.load = load
 
 
 class Known(QuickGet):
@@ -67,7 +65,7 @@ class Known(QuickGet):
     __slots__ = ("bind", "identity_class", "is_bound", "is_number", "least", "mapper", "most")
 
     def __init__(self, session: Session, quick: QuickGet, mapper: Any) -> None:
-        super().__init__(quick.guard, quick.load)
+        super().__init__(quick.guard)
         self.mapper = mapper
         self.identity_class = mapper._identity_class
         self.bind = bind_of(session, mapper)

@@ -41,7 +41,6 @@ from sqlalchemy.sql.functions import FunctionElement
 from bloomstore.errors import BloomStoreError, StoreFailed
 from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.capture.dialect_patch import Wrap
-from bloomstore.sql.capture.early import Early
 from bloomstore.sql.capture.pending import ALTERED, Pending
 from bloomstore.sql.capture.write_plan import NOTHING, READS, WritePlan, plan_writes
 from bloomstore.sql.capture.written_keys import is_another, is_replaced
@@ -82,7 +81,6 @@ class Capture:
         # The same by weak reference: what a WeakKeyDictionary does in Python is done faster so.
         self.written: dict[Any, Pending] = self._pendings.data  # type: ignore[attr-defined]
         self._wraps: dict[Dialect, list[Wrap]] = {}  # engines with options share a dialect
-        self._early = Early(guards.store)
 
     def listen(self, engine: Engine) -> None:
         """From now on every write of this engine is seen."""
@@ -120,8 +118,6 @@ class Capture:
             wrap.undo()
         if event.contains(engine, "reset", self._given_back):
             event.remove(engine, "reset", self._given_back)
-        if not self._wraps:
-            self._early.end()
 
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
@@ -304,15 +300,6 @@ class Capture:
             for guard, _ in plan.made:
                 pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
             self._settle_in_flight(connection, pending, context)
-        elif is_new:
-            self._begin_early(connection, pending, plan)
-
-    def _begin_early(self, connection: Connection, pending: Pending, plan: WritePlan) -> None:
-        early = self._early
-        if pending.writes > 1:
-            early.pays = False
-        elif early.pays and not plan.made and connection.dialect.name != "sqlite":
-            pending.early = early.begin(pending.keys)
 
     def _distrust(
         self,
@@ -441,8 +428,6 @@ class Capture:
         """Not at the end of a batch of the store, if the application has one open: now."""
         with pending.lock:
             self._look_again(pending)
-            if pending.writes == 1:
-                self._early.pays = True
             batches = self._guards.store.batches
             with batches.apart() if batches.open else contextlib.nullcontext():
                 pending.settle()

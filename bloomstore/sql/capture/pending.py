@@ -2,7 +2,7 @@
 
 It ends with the transaction or with the connection's return to the pool, whichever comes first.
 Keys stay here until the commit, and the transaction's own questions look here first. A rolled back
-transaction leaves at most the keys of its first statement in the filter (early.py).
+transaction leaves none of its keys in a filter.
 
 Keys that the server makes are not there yet when a statement is sent. The statement waits here,
 one at a time, and its keys are read when the next one is sent, when somebody asks, or at the end.
@@ -18,7 +18,6 @@ from typing import Any
 
 from bloomstore.errors import FilterFull, FilterNotFound, KeyTypeError, KeyValueError
 from bloomstore.keys import Key
-from bloomstore.sql.capture.early import Begun
 from bloomstore.sql.capture.write_plan import Source, WritePlan
 from bloomstore.sql.capture.written_keys import keys_of
 from bloomstore.sql.databases.canonical import Unclear
@@ -34,7 +33,6 @@ class Pending:
         "_context",
         "connection",
         "deleted",
-        "early",
         "is_meddled",
         "keys",
         "lock",
@@ -43,7 +41,6 @@ class Pending:
         "unknown",
         "version",
         "waiting",
-        "writes",
     )
 
     def __init__(self) -> None:
@@ -60,9 +57,7 @@ class Pending:
         # The statement that was collected last; kept alive while the server's part is not read.
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
-        self.writes = 0  # statements
         self.is_meddled = False  # others may have changed the connection's settings
-        self.early: Begun | None = None  # adds the keys of the first statement
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.unknown or self.waiting or self.looked_at)
@@ -86,7 +81,6 @@ class Pending:
     def sees(self, plan: WritePlan, context: Any) -> None:
         """A statement is about to be sent."""
         self.resolve()
-        self.writes += 1
         self._context = weakref.ref(context)
         if plan.made or plan.deleted_from:
             self.waiting = plan, context
@@ -111,8 +105,6 @@ class Pending:
     def settle(self) -> None:
         """Makes everything durable: called right before the rows become visible to others."""
         self.resolve()
-        if self.early is not None:
-            self.early.wait()  # whatever it has not done is done now
         if self.unknown or self.deleted or len(self.keys) > 1:
             self._settle_all()
         else:
@@ -130,8 +122,7 @@ class Pending:
             for guard, keys in self.keys.items()
             if keys and guard not in self.unknown and not (guard.doubt and guard.is_fed)
         }
-        is_early = self.early is not None  # then the filters know most of them
-        if len(known) > 1 and not is_early and not any(guard.doubt for guard in known):
+        if len(known) > 1 and not any(guard.doubt for guard in known):
             # Then each by itself: one was replaced, or has a key that cannot be added.
             with contextlib.suppress(FilterNotFound, KeyTypeError, KeyValueError, FilterFull):
                 with next(iter(known)).store.batch():
@@ -150,8 +141,6 @@ class Pending:
         self.deleted.clear()
         self.looked_at.clear()
         self.waiting = None
-        self.writes = 0
-        self.early = None
 
     def _collect(
         self, written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...], context: Any
