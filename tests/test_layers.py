@@ -60,9 +60,6 @@ DIVIDED = {"sql", "store", "cli"}  # layers whose rooms have ranks of their own
 STILL_WRONG = {
     "families.growth_plan -> __init__",
     "families.growth_plan -> cli.support.arguments",
-    "sql.capture.capture -> sql.outbox.catch_up",
-    "sql.guards.guard -> sql.capture.pending",
-    "sql.guards.guard -> sql.outbox.catch_up",
     "store.filter -> store.store",
     "store.notes -> store.store",
     "store.process.open_files -> store.durable.trust",

@@ -43,6 +43,7 @@ from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.capture.capture import Capture
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.guards.connection_settings import CHANGED, UNSETTLED
+from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.guard_set import Guards
 from bloomstore.sql.guards.stats import stats_of
@@ -87,7 +88,7 @@ class BloomPlugin:
         self._asking: list[Any] = []  # sessions and their factories
         self._listeners = Listeners()
         self._flight = Flight(store.path)
-        self._guards = Guards(store, metadata)
+        self._guards = Guards(store, metadata, Feed)
         self._capture = Capture(self._guards, self._flight)
         self._comparisons = Comparisons(self._guards, identity_check)
         self._asker = Asker(
@@ -249,7 +250,7 @@ class BloomPlugin:
             return UNSETTLED
         return self._comparisons.why_not(connection)
 
-    def _why_behind(self, feed: Feed, connection: Connection | None) -> str:
+    def _why_behind(self, feed: KeyFeed, connection: Connection | None) -> str:
         """Why a guard with an outbox cannot answer on this connection; "" if it can."""
         return feed.catch_up(connection)
 

@@ -48,10 +48,10 @@ from bloomstore.sql.capture.pending import UNUSABLE, Pending
 from bloomstore.sql.capture.returning import with_returning
 from bloomstore.sql.databases.isolation import allows_skipping, has_snapshots
 from bloomstore.sql.guards import foreign_listeners
+from bloomstore.sql.guards.caught_up import forget_catch_up
 from bloomstore.sql.guards.connection_settings import CHANGED
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.guard_set import Guards
-from bloomstore.sql.outbox.catch_up import forget_catch_up
 
 PLUGIN = "bloomstore"  # in session.info
 BYPASS = "bloomstore/bypass"

@@ -28,9 +28,10 @@ from bloomstore.sql.databases.canonical import Unclear, stored_keys
 from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.guards import key_form
 from bloomstore.sql.guards.declaration import Declared, Guard, declared_in
-from bloomstore.sql.guards.guard import NOT_BUILT, ActiveGuard
+from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import Live, read_live
 from bloomstore.sql.guards.record import Note
+from bloomstore.sql.guards.trust import NOT_BUILT
 from bloomstore.sql.outbox import catch_up
 from bloomstore.sql.schema.incarnation import ensure_incarnation, leave_token, read_tokens
 from bloomstore.sql.schema.registry import Unreadable, read_registry
@@ -170,11 +171,12 @@ class GuardSource(TableSource):
     def coming(self) -> abc.Set[Key]:
         """The keys of the outbox, on PostgreSQL from the filter's position on."""
         guard = ActiveGuard(self._store, self._declared)
-        if guard.feed is None or (base := guard.feed.base()) is None:
+        feed = catch_up.Feed(guard)
+        if not guard.has_outbox or (base := feed.base()) is None:
             return frozenset()
-        query = f"SELECT {', '.join(guard.feed.keys)} FROM {guard.feed.outbox(self.engine.dialect)}"  # noqa: S608
+        query = f"SELECT {', '.join(feed.keys)} FROM {feed.outbox(self.engine.dialect)}"  # noqa: S608
         if self.engine.dialect.name == "postgresql":
-            query += f" WHERE xid >= {guard.feed.position(base)}"
+            query += f" WHERE xid >= {feed.position(base)}"
         with self._errors(), self.engine.connect() as connection:
             rows = connection.execute(text(query)).all()
         is_one = len(self._declared.columns) == 1

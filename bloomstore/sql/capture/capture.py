@@ -47,9 +47,9 @@ from bloomstore.sql.capture.written_keys import is_another, is_replaced
 from bloomstore.sql.databases.isolation import is_autocommit
 from bloomstore.sql.databases.sql_text import Effect, Text
 from bloomstore.sql.guards import foreign_listeners
+from bloomstore.sql.guards.caught_up import forget_catch_up
 from bloomstore.sql.guards.connection_settings import CHANGED, is_mysql, no_transaction
 from bloomstore.sql.guards.guard_set import Guards
-from bloomstore.sql.outbox.catch_up import forget_catch_up
 
 log = logging.getLogger("bloomstore.sql")
 

@@ -18,7 +18,7 @@ from bloomstore.sql.capture.write_plan import Binds, Nowhere, Server, Source
 from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.databases.tokens import statements_of
 from bloomstore.sql.guards.guard import ActiveGuard
-from bloomstore.sql.guards.sent_values import Made
+from bloomstore.sql.guards.key_maker import Made
 
 
 def keys_of(

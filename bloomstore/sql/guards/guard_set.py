@@ -23,6 +23,7 @@ from bloomstore import Filter, Store
 from bloomstore.errors import BloomStoreError, FilterNotFound, SpecError
 from bloomstore.sql.databases import BY_DIALECT
 from bloomstore.sql.guards.connection_settings import Settings
+from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.declaration import Declared, Guard, declared_on
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import Live, read_live
@@ -35,8 +36,14 @@ log = logging.getLogger("bloomstore.sql")
 class Guards:
     """Those that a MetaData declares, and those of Table objects that are met later."""
 
-    def __init__(self, store: Store, metadata: MetaData | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        metadata: MetaData | None,
+        make_feed: Callable[[ActiveGuard], KeyFeed] | None = None,
+    ) -> None:
         self.store = store
+        self._make_feed = make_feed  # for guards with an outbox
         self.settings = Settings()  # of connections, as they were when guards met them
         self._by_table: dict[tuple[str | None, str], list[ActiveGuard]] = {}
         self._seen: set[Table] = set()
@@ -66,7 +73,7 @@ class Guards:
             if table not in self._seen:
                 self._seen.add(table)
                 for declared in declared_on(table):
-                    self._activate(ActiveGuard(self.store, declared))
+                    self._activate(ActiveGuard(self.store, declared, self._make_feed))
         self._changed()
 
     def refresh(self) -> int:
@@ -224,7 +231,7 @@ class Guards:
                 return
             known = {guard.name for guard in self}
             fresh = [
-                ActiveGuard(self.store, declared)
+                ActiveGuard(self.store, declared, self._make_feed)
                 for declared in declared_on(table)
                 if declared.name not in known
             ]

@@ -41,7 +41,7 @@ import uuid
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import text, update
 from sqlalchemy.engine import Connection, Dialect, Engine
@@ -51,21 +51,18 @@ from bloomstore.keys import Key
 from bloomstore.rebuild.state import read_state
 from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.databases.isolation import is_autocommit
+from bloomstore.sql.guards.caught_up import has_caught_up, mark_caught_up
+from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.record import Note
+from bloomstore.sql.guards.trust import INVALID
 from bloomstore.sql.schema.outbox_tables import key_names, outbox_name, trigger_names
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
 
-if TYPE_CHECKING:
-    from bloomstore.sql.guards.guard import ActiveGuard
-
-# Which builds a transaction has caught up with.
-_caught_up: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 MOVING = "bloomstore/moving"  # in connection.info
 LONGEST = 50_000  # keys that one asker reads; the follower reads any number
 NOTED = 1_000  # keys after which the position is written down: a note is a durable commit
 BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it"
 PURGED = "keys were purged from its outbox before they were read"
-INVALID = "a migration has invalidated it"
 UNFED = "triggers of its outbox are missing or do not always run: make the outbox anew"
 REWRITTEN = "the table was rewritten (TRUNCATE, COPY FREEZE ...) after the transaction's snapshot"
 NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
@@ -136,14 +133,14 @@ class Feed:
         if (
             transaction is not None
             and not is_autocommit(connection)
-            and base.build in _caught_up.get(transaction, ())
+            and has_caught_up(transaction, base.build)
         ):
             return ""
         if why := self._read(connection, base):
             return why
         transaction = connection.get_transaction()  # reading may have begun it
         if transaction is not None:
-            _caught_up.setdefault(transaction, set()).add(base.build)
+            mark_caught_up(transaction, base.build)
         return ""
 
     def _read(self, connection: Connection, base: Base) -> str:
@@ -322,12 +319,6 @@ class Feed:
             return None
         found = json.loads(raw)
         return found["began"] if found["boot"] == self._guard.store.core.boot else None
-
-
-def forget_catch_up(connection: Connection) -> None:
-    """The transaction has written, or asks anew: what it has read is not enough."""
-    if _caught_up and (transaction := connection.get_transaction()) is not None:
-        _caught_up.pop(transaction, None)
 
 
 def begin(connection: Connection) -> dict[str, Any]:

@@ -98,14 +98,14 @@ class Follower:
         (live,) = read_live(raw, connection.dialect, [guard.declared])
         live.token = None  # of the last build in any store: each has a position of its own
         guard.meet(live)
-        assert guard.feed is not None
-        base = guard.feed.base()
+        feed = Feed(guard)
+        base = feed.base()
         doubt = guard.why_unknown()
         if base is None or (doubt and BEHIND not in doubt):
             return Pass(entry.name, doubt=doubt)
         if connection.dialect.name == "postgresql":
-            return self._catch_up(connection, guard, base)
-        return self._take(guard, guard.feed, entry.epoch)
+            return self._catch_up(connection, guard, feed, base)
+        return self._take(guard, feed, entry.epoch)
 
     def _guard_of(self, entry: Entry) -> ActiveGuard | None:
         """The guard as the note declares it; None if it was never built in this store."""
@@ -128,9 +128,7 @@ class Follower:
 
     # PostgreSQL --------------------------------------------------------------------
 
-    def _catch_up(self, connection: Connection, guard: ActiveGuard, base: Base) -> Pass:
-        feed = guard.feed
-        assert feed is not None
+    def _catch_up(self, connection: Connection, guard: ActiveGuard, feed: Feed, base: Base) -> Pass:
         position = feed.position(base)
         outbox = feed.outbox(connection.dialect)
         tokens = [token for token, why in guard.filter.fences.items() if why == BEHIND]

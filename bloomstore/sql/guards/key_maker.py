@@ -28,8 +28,8 @@ class Made:
     type: Any
 
 
-class Sending:
-    """Of one guard in one live database, of which there is no doubt."""
+class KeyMaker:
+    """Makes the keys of one guard in one live database whose columns are not in doubt."""
 
     def __init__(self, declared: Declared, live: Live) -> None:
         self._declared = declared
@@ -38,6 +38,7 @@ class Sending:
         self._processors = [key_form.processor_of(type_, live.dialect) for type_ in self._types]
         self.canons = key_form.canons_of(declared, live)
         self.canon: Canon = key_form.joined(self.canons)
+        self.replaces_nothing = not self.canon.replaced
 
     @property
     def is_plain(self) -> bool:

@@ -1,0 +1,273 @@
+"""Whether the filter of a guard may be believed in front of the live database.
+
+In: the live table, as each engine of the plugin shows it. Out: `doubt`, which is "" only if all of
+this holds:
+  1. the live columns have a canonical form, and it is the one the filter was built with;
+  2. the database is the one the filter was built from, and the store is not a restored copy;
+  3. no migration has invalidated the filter since it was built.
+Fences and damage are the filter's own state and are asked for with each lookup (guard.py).
+
+Invariant: `doubt` is set before `filter` is replaced and before the keys of another form can be
+made. Readers take `filter` first and look at `doubt` afterwards, so a key is never asked of a
+filter that came after the key was made, perhaps for another form of the column.
+
+The record of the last build is in the store's notes (record.py). A form that has changed needs a
+new filter: the build drops the old one, so that every process loses its handle and reads the record
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Container
+from typing import Any, TypeVar
+
+from bloomstore import BloomStoreError, Filter, Scalable, Store
+from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
+from bloomstore.sql.databases.canonical import Canon
+from bloomstore.sql.guards import key_form
+from bloomstore.sql.guards.declaration import Declared
+from bloomstore.sql.guards.key_maker import KeyMaker
+from bloomstore.sql.guards.live_table import Live
+from bloomstore.sql.guards.record import PREFIX, Note
+
+log = logging.getLogger("bloomstore.sql")
+
+T = TypeVar("T")
+
+NOT_BUILT = "not built yet"
+NOT_SEEN = "its database has not been seen yet"
+INVALID = "a migration has invalidated it"
+
+
+class TrustedFilter:
+    """The filter of one guard, and whether it may be believed. Safe in several threads."""
+
+    def __init__(self, store: Store, declared: Declared) -> None:
+        self.store = store
+        self.declared = declared
+        self.name = declared.name
+        self.doubt = NOT_SEEN
+        self.canon: Canon | None = None
+        self.own: type | None = None  # values of this type are sent and stored as they are
+        self.room: Container[Any] = ()  # those of them that the column can hold
+        self._keys: KeyMaker | None = None
+        self._live: Live | None = None
+        # By engine, the token of a build that the engine's database knows nothing of.
+        self._distrusted: dict[int, str | None] = {}
+        self.lives: dict[int, Live] = {}  # by engine, the live table as it was last seen
+        self.filter = self._open()
+
+    def __repr__(self) -> str:
+        return f"<guard {self.name}: {self.doubt or 'valid'}>"
+
+    def believed(self) -> Filter | None:
+        """The filter if there is no doubt, else None. Reads `filter` before `doubt` (see above)."""
+        while True:
+            believed = self.filter
+            if not self.doubt:
+                return believed
+            if self._still_doubts():
+                return None
+
+    def why_unknown(self) -> str:
+        """Why the guard answers UNKNOWN now; "" if it does not."""
+        if self.doubt and self._still_doubts():
+            return self.doubt
+        state = self.with_filter(lambda users: users.state)
+        return "" if state.is_certain else str(state)
+
+    def fence(self, reason: str) -> None:
+        """Makes every process answer UNKNOWN until a build has read the rows."""
+        with self.store.batches.apart():
+            standing = self.with_filter(lambda users: users.fences).values()
+            self.with_filter(lambda users: users.fence(reason, renew=True))
+        if reason not in standing:  # one line for each reason, however often it is raised
+            log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
+
+    # The live database -------------------------------------------------------------
+
+    def meet(self, live: Live, token_before: str = "") -> None:
+        """Compares the live database with what the filter was built from.
+
+        `token_before`: of the record before the database was read; a build may have ended since.
+        """
+        now = self.note().token
+        is_another = live.token is not None and live.token not in (token_before, now)
+        self._distrusted[id(live.dialect)] = now if is_another else None
+        if self.lives.get(id(live.dialect)) == live:
+            self._still_doubts()  # a further connection to a known table: other threads go on
+        else:
+            self._judge(live)
+
+    def _judge(self, live: Live) -> None:
+        # First the doubt: no other thread may use a new canon with what was known before.
+        self.own = None
+        self.canon = self._keys = None
+        self.doubt = NOT_SEEN
+        self._live = live
+        self.lives[id(live.dialect)] = live
+        lives = list(self.lives.values())
+        doubts = (key_form.doubt_of(self.declared, each) for each in lives)
+        doubt = next(filter(None, doubts), "")
+        if not doubt and any(each.identity != live.identity for each in lives):
+            doubt = "the plugin listens to engines of several databases"
+        if not doubt and any(each.table.schema != live.table.schema for each in lives):
+            doubt = "the plugin listens to engines that find the table in several schemas"
+        if not doubt:
+            keys = KeyMaker(self.declared, live)
+            self._keys, self.canon = keys, keys.canon
+            if keys.is_plain:  # values of its own type need no check either
+                self.room = self.canon.room
+                self.own = self.canon.own
+        self.doubt = doubt or self._doubt_of_note()
+        if doubt and self.note().form:
+            self._tell(doubt)
+
+    def _tell(self, doubt: str) -> None:
+        """Fences a sound filter for other processes; a failure is tried again at the next doubt."""
+        try:
+            if self.filter.state.is_certain:
+                self.fence(doubt)
+        except StoreReadOnly:
+            pass
+        except BloomStoreError as error:
+            log.warning("guard %s could not be fenced (%s): %s", self.name, doubt, error)
+
+    def forget_database(self) -> None:
+        """The plugin listens to no engine any more, so later writes are not seen."""
+        self.doubt = NOT_SEEN
+        self.own = None
+        self.canon = self._keys = None
+        self._live = None
+        self.lives.clear()
+        self._distrusted.clear()
+
+    def form(self) -> dict[str, Any]:
+        """What the keys of the filter depend on."""
+        assert self._live is not None
+        return key_form.form_of(self.declared, self._live)
+
+    def identity(self) -> dict[str, str]:
+        """Which database this is."""
+        return {} if self._live is None else self._live.identity
+
+    @property
+    def live_names(self) -> frozenset[str]:
+        """The names of the table's columns, when it was last seen."""
+        return frozenset(() if self._live is None else self._live.table.columns)
+
+    @property
+    def epoch(self) -> int:
+        """Of the guard's row in the database's registry, when it was last seen."""
+        return 0 if self._live is None else self._live.epoch
+
+    @property
+    def has_outbox(self) -> bool:
+        """Whether the guard is declared with an outbox."""
+        return self.declared.guard.feed == "outbox"
+
+    # The record --------------------------------------------------------------------
+
+    def note(self) -> Note:
+        """What the filter was built with; an empty form if it never was."""
+        found = self.store.notes.get(PREFIX + self.name)
+        return self.fresh_note() if found is None else Note.unpack(found)
+
+    def fresh_note(self) -> Note:
+        """The note of a filter that holds nothing yet."""
+        table = self.declared.table
+        return Note(table.name, table.schema, [column.name for column in self.declared.columns])
+
+    def write_note(self, note: Note) -> None:
+        """Keeps it in the catalog."""
+        self.store.notes[PREFIX + self.name] = note.pack()
+
+    def _doubt_of_note(self) -> str:
+        assert self._live is not None
+        note = self.note()
+        if not note.form:
+            return NOT_BUILT
+        if note.place != self.fresh_note().place:
+            return f"the filter {self.name!r} was built for {note.table} {note.columns}"
+        if note.store != self.store.incarnation:
+            return "the store is a restored copy"
+        if note.filter_number != self.filter.number:
+            self.doubt = self.doubt or NOT_SEEN  # before the filter is replaced, see believed
+            with contextlib.suppress(FilterNotFound):
+                self.filter = self.store[self.name]  # a build elsewhere may have replaced it
+            if note.filter_number != self.filter.number:
+                return "its filter was dropped and made again since it was built"
+        for name, value in self._live.identity.items():
+            if note.database.get(name) != value:
+                was = note.database.get(name, "nothing")
+                return f"another database: its {name} is {value}, was {was} when it was built"
+        if note.token in self._distrusted.values():
+            return "the database was restored, or built with another store, since it was built"
+        doubt = ""
+        if note.form != self.form():
+            doubt = f"the column is {self.form()}, was {note.form} when it was built"
+        elif self._live.epoch > note.epoch:  # if it is lower, this process has not seen it yet
+            doubt = INVALID
+        elif self.has_outbox is not bool(note.feed):  # keys came, or will come, in another way
+            return NOT_BUILT if self.has_outbox else "it was built with an outbox: build it again"
+        if doubt:
+            self._tell(doubt)
+        return doubt
+
+    def _still_doubts(self) -> bool:
+        """Whether the doubt stands; another process may have built the filter by now."""
+        if self._live is not None and self.canon is not None:
+            self.doubt = self._doubt_of_note()
+        return bool(self.doubt)
+
+    def _has_its_form(self) -> bool:
+        """Whether keys of now fit into the filter, whatever else is in doubt."""
+        note = self.note()
+        return (
+            self.canon is not None
+            and note.place == self.fresh_note().place
+            and (note.building or note.form) in ({}, self.form())
+        )
+
+    # The filter --------------------------------------------------------------------
+
+    def with_filter(self, act: Callable[[Filter], T]) -> T:
+        """Acts on the filter; if it was replaced, on the one that has its name now."""
+        try:
+            return act(self.filter)
+        except FilterNotFound:
+            self.reopen()
+            return act(self.filter)
+
+    def _open(self) -> Filter:
+        guard = self.declared.guard
+        while True:
+            try:
+                return self.store[self.name]
+            except FilterNotFound:
+                try:
+                    self.create()
+                except (FilterExists, StoreReadOnly) as error:
+                    if isinstance(error, StoreReadOnly):
+                        raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
+
+    def create(self, spec: Scalable | None = None) -> Filter:
+        """A new filter, fenced until it is built; the note says of what."""
+        guard = self.declared.guard
+        if PREFIX + self.name not in self.store.notes:
+            self.write_note(self.fresh_note())  # other programs look for it when the filter comes
+        return self.store.create(
+            self.name, spec or guard.spec, durability=guard.durability, fence=NOT_BUILT
+        )
+
+    def reopen(self) -> None:
+        """The filter was replaced: another one, perhaps with another form, has its name."""
+        self.doubt = NOT_SEEN  # before the filter is replaced, see believed
+        try:
+            self.filter = self._open()
+            if self._live is not None:
+                self._judge(self._live)
+        except BloomStoreError as error:
+            self.doubt = str(error)
