@@ -16,7 +16,6 @@ ROOT = Path(bloomstore.__file__).parent
 RANKS = [
     "errors crash held",
     "theory",
-    "spec",
     "hashing",
     "layout",
     "families",

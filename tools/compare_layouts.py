@@ -49,8 +49,9 @@ from numpy.typing import NDArray
 
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
-from bloomstore.families.family import FilterSpec, Layout
+from bloomstore.families.family import FilterSpec
 from bloomstore.keys import fingerprint_chunks
+from bloomstore.layout.layouts import Layout
 
 LAYOUTS: tuple[Layout, ...] = ("plain", "sliced", "blocked")
 REFERENCE: Layout = "sliced"

@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from bloomstore.catalog.fields import Fields
 from bloomstore.errors import DamagedRow, SpecError
 from bloomstore.families.family import FilterSpec, spec_from_dict, spec_to_dict
+from bloomstore.families.stage import FullBy, StageSpec
+from bloomstore.layout.layouts import geometry_of
 from bloomstore.segment.blocks import Ranges, bits_in, ranges_from
 from bloomstore.segment.header import SegmentHeader
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
-from bloomstore.spec.stage import FullBy, StageSpec
 
 ROW_VERSION = 1
 Durability = Literal["commit", "process"]
@@ -295,9 +295,9 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
     plain = Fields("stages", key, payload)
     try:
         spec = StageSpec(
-            geometry=Geometry(
-                layout=LayoutCode(plain.get("layout", int)),
-                scheme=SchemeCode(plain.get("scheme", int)),
+            geometry=geometry_of(
+                layout=plain.get("layout", int),
+                scheme=plain.get("scheme", int),
                 slice_bits=plain.get("slice_bits", int),
                 hashes=plain.get("hashes", int),
             ),

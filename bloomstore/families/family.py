@@ -21,9 +21,8 @@ from __future__ import annotations
 import collections.abc as abc
 import operator
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 
 from bloomstore.errors import SpecError
 from bloomstore.families.expansion import (
@@ -33,29 +32,13 @@ from bloomstore.families.expansion import (
     expansion_from_dict,
     expansion_to_dict,
 )
-from bloomstore.spec.geometry import (
-    CACHE_LINE_BITS,
-    MAX_HASHES,
-    Geometry,
-    LayoutCode,
-    SchemeCode,
-)
-from bloomstore.spec.stage import FullBy, StageSpec
-from bloomstore.theory import blocked, flexible, scalable, sharing
-from bloomstore.theory.sizing import (
-    Sizing,
-    round_up_power_of_two,
-    size_blocked,
-    size_plain,
-    size_sliced,
-)
-from bloomstore.theory.vector import capacity_for_error, optimal_hashes, plain_error
-
-Layout = Literal["plain", "sliced", "blocked"]
-Scheme = Literal["spread", "h3"]
-
-_LAYOUTS = {code.name.lower(): code for code in LayoutCode}
-_SCHEMES = {code.name.lower(): code for code in SchemeCode}
+from bloomstore.families.stage import FullBy, StageSpec
+from bloomstore.layout.contract import MAX_HASHES, SchemeCode
+from bloomstore.layout.layouts import BY_NAME, SCHEMES, Layout, Scheme
+from bloomstore.layout.plain import PlainGeometry
+from bloomstore.theory import flexible, scalable
+from bloomstore.theory.sizing import round_up_power_of_two
+from bloomstore.theory.vector import capacity_for_error, plain_error
 
 # Smallest error a family may be asked for: 2^-40 leaves room for tightening within 64 hashes.
 LEAST_ERROR = 1e-12
@@ -144,12 +127,11 @@ class Scalable:
         """Stage `index`: growth^index times the keys at tightening^index times the error."""
         first_error = scalable.first_error(self.target_error, self.tightening)
         error = max(scalable.stage_error(first_error, self.tightening, index), _TINY)
-        hashes = min(MAX_HASHES, optimal_hashes(error))
         try:
             capacity = ceil(self.initial_capacity * self.growth**index)
         except OverflowError:
             raise SpecError(f"stage {index} at growth {self.growth} has no size") from None
-        return _sized(self, capacity, error, hashes=hashes)
+        return _sized(self, capacity, error, tightens=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,11 +220,8 @@ class Flexible:
         bits = flexible.vector_bits(self.baseline_bits, speed)
         capacity = flexible.vector_capacity(self.baseline_capacity, speed)
         return StageSpec(
-            geometry=Geometry(
-                layout=LayoutCode.PLAIN,
-                scheme=_SCHEMES[self.scheme],
-                slice_bits=bits,
-                hashes=self.hashes,
+            geometry=PlainGeometry(
+                scheme=SCHEMES[self.scheme], slice_bits=bits, hashes=self.hashes
             ),
             capacity=capacity,
             fill_limit=1.0,
@@ -316,26 +295,22 @@ def _sized(
     capacity: int,
     error: float,
     *,
-    hashes: int | None = None,
+    tightens: bool = False,
     margin: float = 0.0,
     full_by: FullBy = FullBy.FILL,
 ) -> StageSpec:
-    layout = _LAYOUTS[_layout_of(spec)]
-    scheme = _SCHEMES[spec.scheme]
+    kind, scheme = BY_NAME[_layout_of(spec)], SCHEMES[spec.scheme]
     if not capacity < 1 << 62:
         raise SpecError(f"a stage holds less than 2^62 keys, asked for {capacity}")
     if error > MOST_ERROR:
         raise SpecError(f"target_error must be in [{LEAST_ERROR}, {MOST_ERROR}], got {error!r}")
-    if layout is LayoutCode.BLOCKED:
-        hashes = None  # the best number depends on how crowded blocks are
-    sizing = _size(layout, capacity, error, hashes, margin)
+    sizing = kind.size(capacity, error, kind.hashes_at(error) if tightens else None, margin)
     if full_by is FullBy.KEYS and error > OFFERED_FROM_ERROR:
-        offered = ceil(capacity * _offered_per_new(layout, sizing, error))
-        sizing = _size(layout, offered, error, sizing.hashes, margin)
+        offered = ceil(capacity * kind.offered_when_full(sizing))
+        sizing = kind.size(offered, error, sizing.hashes, margin)
     bits = sizing.slice_bits
     return StageSpec(
-        geometry=Geometry(
-            layout=layout,
+        geometry=kind(
             scheme=scheme,
             slice_bits=round_up_power_of_two(bits) if scheme is SchemeCode.H3 else bits,
             hashes=sizing.hashes,
@@ -347,16 +322,6 @@ def _sized(
     )
 
 
-@lru_cache(maxsize=4096)
-def _offered_per_new(layout: LayoutCode, sizing: Sizing, error: float) -> float:
-    """How many keys a stage meets for each that it counts as new, until it has this error."""
-    if layout is LayoutCode.BLOCKED:
-        blocks, hashes = sizing.slice_bits // CACHE_LINE_BITS, sizing.hashes
-        full = blocked.blocked_keys_at_fill(blocks, hashes, sizing.fill_limit)
-        return 1.0 / (1.0 - blocked.blocked_mean_error(blocks, hashes, full))
-    return sharing.offered_per_new(error ** (1.0 / sizing.hashes), sizing.hashes)
-
-
 def _layout_of(spec: Fixed | Scalable | Dynamic) -> Layout:
     grows_tighter = isinstance(spec, Scalable)
     return spec.layout or default_layout(
@@ -364,23 +329,13 @@ def _layout_of(spec: Fixed | Scalable | Dynamic) -> Layout:
     )
 
 
-@lru_cache(maxsize=4096)  # a catalog row is read often, and solving for a size takes milliseconds
-def _size(
-    layout: LayoutCode, capacity: int, error: float, hashes: int | None, margin: float
-) -> Sizing:
-    if layout is LayoutCode.BLOCKED:
-        return size_blocked(capacity, error, hashes=hashes, margin=margin)
-    size = size_sliced if layout is LayoutCode.SLICED else size_plain
-    return size(capacity, error, hashes=hashes, margin=margin)
-
-
 def _check_hashing(layout: object, scheme: object, seed: object) -> None:
-    if layout is not None and (not isinstance(layout, str) or layout not in _LAYOUTS):
-        raise SpecError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
-    if not isinstance(scheme, str) or scheme not in _SCHEMES:
-        raise SpecError(f"scheme must be one of {', '.join(_SCHEMES)}, got {scheme!r}")
-    if layout == "blocked" and scheme == "h3":
-        raise SpecError("layout 'blocked' takes hash scheme 'spread', got 'h3'")
+    if layout is not None and (not isinstance(layout, str) or layout not in BY_NAME):
+        raise SpecError(f"layout must be one of {', '.join(BY_NAME)}, got {layout!r}")
+    if not isinstance(scheme, str) or scheme not in SCHEMES:
+        raise SpecError(f"scheme must be one of {', '.join(SCHEMES)}, got {scheme!r}")
+    if layout is not None:
+        BY_NAME[layout].check_scheme(SCHEMES[scheme])
     if type(seed) is not int or not 0 <= seed < 1 << 32:
         raise SpecError(f"seed must be an int in 0..2^32-1, got {seed!r}")
 

@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 
 from bloomstore import Dynamic, Fixed, Flexible
 from bloomstore.cli.support.arguments import UsageError
-from bloomstore.families.family import FilterSpec, Layout, resolved
+from bloomstore.families.family import FilterSpec, resolved
 from bloomstore.families.promise import full_stage
-from bloomstore.spec.geometry import CACHE_LINE_BITS, Geometry, LayoutCode, SchemeCode
-from bloomstore.spec.stage import FullBy, StageSpec
-from bloomstore.theory import blocked, sharing, vector
+from bloomstore.families.stage import FullBy, StageSpec
+from bloomstore.layout.contract import Geometry, SchemeCode
+from bloomstore.layout.layouts import BY_NAME, SCHEMES
+from bloomstore.theory import sharing
 from bloomstore.theory.scalable import compound_error
 
 MOST_STAGES = 10_000
-LAYOUTS: tuple[Layout, ...] = ("plain", "sliced", "blocked")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def grow(spec: FilterSpec, keys: int) -> list[Step]:
             break
         geometry = stage.geometry
         stage_keys = _keys_when_full(spec, stage)
-        stage_error = error_with(geometry, stage_keys)
+        stage_error = geometry.error_with(stage_keys)
         if stage.full_by is FullBy.KEYS:
             error = chain.then(full_stage(stage))
         else:
@@ -70,7 +70,7 @@ def grow(spec: FilterSpec, keys: int) -> list[Step]:
         held += stage_keys
         bits += geometry.vector_bits
         vector_bytes += geometry.vector_bytes
-        lines += 1 if geometry.layout is LayoutCode.BLOCKED else geometry.hashes
+        lines += geometry.lines_touched
         steps.append(
             Step(
                 stage=len(steps),
@@ -92,9 +92,9 @@ def alternatives(spec: FilterSpec) -> dict[str, FilterSpec]:
     if isinstance(spec, Flexible):
         return {"plain": spec}
     return {
-        layout: replace(spec, layout=layout)
-        for layout in LAYOUTS
-        if layout != "blocked" or spec.scheme != "h3"
+        layout: replace(spec, layout=layout)  # type: ignore[arg-type]
+        for layout, kind in BY_NAME.items()
+        if SCHEMES[spec.scheme] in kind.schemes
     }
 
 
@@ -102,15 +102,6 @@ def layout_of(spec: FilterSpec) -> str:
     """The layout that the spec takes."""
     known = resolved(spec)
     return "plain" if isinstance(known, Flexible) else str(known.layout)
-
-
-def error_with(geometry: Geometry, keys: float) -> float:
-    """Expected error of one vector with this many different keys."""
-    if geometry.layout is LayoutCode.BLOCKED:
-        return blocked.blocked_error(geometry.slice_bits // CACHE_LINE_BITS, geometry.hashes, keys)
-    if geometry.layout is LayoutCode.SLICED:
-        return vector.sliced_error(geometry.slice_bits, geometry.hashes, keys)
-    return vector.plain_error(geometry.slice_bits, geometry.hashes, keys)
 
 
 def _next(spec: FilterSpec, index: int, before: StageSpec | None) -> StageSpec | None:
@@ -133,7 +124,4 @@ def _keys_when_full(spec: FilterSpec, stage: StageSpec) -> int:
         or geometry.scheme is not SchemeCode.H3
     ):
         return stage.capacity
-    bits, limit = geometry.slice_bits, stage.fill_limit
-    if geometry.layout is LayoutCode.SLICED:
-        return max(stage.capacity, int(vector.keys_at_fill_sliced(bits, limit)))
-    return max(stage.capacity, int(vector.keys_at_fill_plain(bits, geometry.hashes, limit)))
+    return max(stage.capacity, int(geometry.keys_at_fill(stage.fill_limit)))

@@ -5,7 +5,7 @@ The errors of Dynamic and Flexible grow with every stage, by more than if stages
 (theory/sharing), and a stage of theirs is full by keys, whatever fill these make: the promise has
 room for luck, 12 % for one stage of 1000 keys and less than 1 % from 10^6 on.
 
-Not here: the error that a filter has now (filters/accuracy).
+Not here: the error that a filter has now (filters).
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from functools import lru_cache
 from math import sqrt
 
 from bloomstore.families.family import RESERVE_SIGMAS, FilterSpec, Fixed, Scalable
-from bloomstore.spec.geometry import CACHE_LINE_BITS, LayoutCode
-from bloomstore.spec.stage import StageSpec
-from bloomstore.theory import blocked, sharing
-from bloomstore.theory.vector import plain_variance, sliced_variance
+from bloomstore.families.stage import StageSpec
+from bloomstore.theory import sharing
 
 
 def promised_error(spec: FilterSpec, stages: abc.Sequence[StageSpec]) -> float:
@@ -37,27 +35,6 @@ def full_stage(stage: StageSpec, sigmas: float = 0.0) -> sharing.Full:
     `sigmas`: of a vector that so many standard deviations of luck have made worse, by its fill or
     by how unequal its blocks are. At 3.1 one stage in 1000 is worse still.
     """
-    geometry, hashes = stage.geometry, stage.geometry.hashes
-    bits = geometry.slice_bits
-    if geometry.layout is LayoutCode.BLOCKED:
-        blocks = bits // CACHE_LINE_BITS
-        offered = stage.capacity / (
-            1.0 - blocked.blocked_mean_error(blocks, hashes, stage.capacity)
-        )
-        expected = blocked.blocked_error(blocks, hashes, offered)
-        square = blocked.blocked_moment(blocks, hashes, offered, 2 * hashes)
-        error = expected + sigmas * sqrt(max(0.0, square - expected**2) / blocks)
-        moment = blocked.blocked_moment(blocks, hashes, offered, 2 * hashes - 1)
-    else:
-        throws = hashes * stage.capacity / geometry.vector_bits
-        expected = sharing.fill_at_new_load(throws, hashes)
-        offered = stage.capacity * sharing.offered_per_new(min(expected, 1.0 - 1e-9), hashes)
-        variance = (
-            sliced_variance(bits, hashes, offered)
-            if geometry.layout is LayoutCode.SLICED
-            else plain_variance(bits, hashes, offered)
-        )
-        fill = expected + sigmas * sqrt(variance) / geometry.vector_bits
-        error = min(fill, 1.0) ** hashes
-        moment = sharing.plain_moment(error, hashes)
-    return sharing.Full(min(1.0, max(error, stage.target_error)), hashes, moment)
+    geometry = stage.geometry
+    error, moment = geometry.error_when_counted_full(stage.capacity, sigmas)
+    return sharing.Full(min(1.0, max(error, stage.target_error)), geometry.hashes, moment)

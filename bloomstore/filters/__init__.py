@@ -2,8 +2,7 @@
 
 chain.py      the stages of one filter as one object that can be asked
 estimate.py   numbers with an interval
-accuracy.py   error and keys of a stage from its bits
-damaged.py    the same when some of its blocks are ones
+damaged.py    the error of a stage some of whose blocks are ones
 overlap.py    error of several stages, which share positions
 count.py      distinct keys of several stages
 """

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import StageRow
+from bloomstore.layout.contract import Geometry
 from bloomstore.segment.blocks import blocks_in, touched_blocks
 from bloomstore.segment.segment import Segment
-from bloomstore.spec.geometry import Geometry
 
 Prints = NDArray[np.uint64]
 

@@ -12,7 +12,7 @@ interval, together with the spread of what the bits say. The bits alone would te
 but two to twenty times less exactly. They serve as a witness: a count that they contradict (after
 a crash of durability `process` it is an upper bound) widens the interval to what they say.
 
-In: the stages, oldest first; out: an Estimate. Not here: errors (accuracy.py, overlap.py).
+In: the stages, oldest first; out: an Estimate. Not here: errors (layout, overlap.py).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.filters import overlap
-from bloomstore.filters.accuracy import SIGMAS_95, error_at, keys_and_sigma, offered_per_new
-from bloomstore.filters.estimate import Estimate
+from bloomstore.filters.estimate import SIGMAS_95, Estimate
 from bloomstore.filters.overlap import UpTo
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 from bloomstore.theory import sharing
 
 # Standard deviations from what the bits say at which a count is doubted. One sound stage in seven
@@ -50,17 +49,17 @@ class Counted(NamedTuple):
 
 def distinct_keys(stages: abc.Sequence[Counted]) -> Estimate:
     """How many different keys were added to the stages."""
-    errors = [error_at(stage.geometry, stage.set_bits, stage.bits) for stage in stages]
+    errors = [stage.geometry.error_at(stage.set_bits, stage.bits) for stage in stages]
     value = variance = sampled = below = above = 0.0
     before, load = UpTo(0.0, 0.0), 1.0
     for stage, after in zip(stages, _errors_up_to(stages, errors), strict=True):
-        told, sigma = keys_and_sigma(stage.geometry, stage.set_bits)
+        told, sigma = stage.geometry.keys_and_sigma(stage.set_bits)
         here = _within(before.error, after.error)
-        offered = stage.keys * offered_per_new(stage.geometry, here)
+        offered = stage.keys * stage.geometry.offered_per_new(here)
         keys = _over(offered, 1.0 - before.error)
         # The same with errors one sigma higher: both come from one sample, and err together.
         worse = _within(before.error + before.sigma, after.error + after.sigma)
-        worst = stage.keys * offered_per_new(stage.geometry, worse)
+        worst = stage.keys * stage.geometry.offered_per_new(worse)
         worst = _over(worst, 1.0 - before.error - before.sigma)
         if not (sigma < math.inf and worst < math.inf):
             return _UNKNOWN
@@ -82,6 +81,13 @@ def distinct_keys(stages: abc.Sequence[Counted]) -> Estimate:
         spread += 0.5  # keys are whole
     low = max(new, value - spread) if not below else max(0.0, value - spread - below)
     return Estimate(value, min(value, low), value + spread + above)
+
+
+def keys_from_bits(geometry: Geometry, set_bits: int) -> Estimate:
+    """How many different keys the set bits of one stage tell of, whatever was counted."""
+    keys, sigma = geometry.keys_and_sigma(set_bits)
+    spread = SIGMAS_95 * sigma
+    return Estimate(keys, max(0.0, keys - spread), keys + spread, uncertain=not sigma < math.inf)
 
 
 def _within(before: float, after: float) -> float:

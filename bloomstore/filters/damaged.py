@@ -1,13 +1,8 @@
 """What blocks of ones do to the numbers of a stage.
 
 A damaged block is ones until its filter is rebuilt: it reports every key that needs nothing else.
-How much that adds to the error depends on the layout:
-
-    plain     each of the k bits of a key may lie in it: (s + (1 - s) p)^k
-    sliced    it lies in one slice, or in two: the product of s_j + (1 - s_j) p over all slices j
-    blocked   the whole key lies in it, or nothing of it: s + (1 - s) times the error of the rest
-
-s is the share of the bits that is damaged, p the fill of the rest.
+How much that adds to the error is a matter of the layout (`Geometry.error_when_damaged`), which is
+told the damaged share of each slice and how full the rest of the vector is.
 
 In: a stage's row, out: an error rate, or the set bits that the stage would have had.
 """
@@ -15,31 +10,24 @@ In: a stage's row, out: an error rate, or the set bits that the stage would have
 from __future__ import annotations
 
 import collections.abc as abc
-import math
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import StageRow
-from bloomstore.filters.accuracy import error_at
+from bloomstore.layout.contract import Geometry
 from bloomstore.segment.blocks import Ranges, bits_in, blocks_in, joined_ranges
 from bloomstore.segment.header import BLOCK_BYTES
-from bloomstore.spec.geometry import Geometry, LayoutCode
 
 
 def error_of(row: StageRow, bits: NDArray[np.uint8] | None = None) -> float:
     """Error of a stage as it is now, damaged blocks and all, by its vector if there is one."""
     geometry = row.spec.geometry
     if not row.damaged:
-        return error_at(geometry, row.set_bits, bits)
+        return geometry.error_at(row.set_bits, bits)
     shares = _damaged_shares(geometry, row.damaged)
-    usual = undamaged_bits(row)
-    if geometry.layout is LayoutCode.BLOCKED:
-        return shares[0] + (1.0 - shares[0]) * error_at(geometry, usual)
-    fill = usual / geometry.vector_bits
-    hits = [share + (1.0 - share) * fill for share in shares]
-    return math.prod(hits) if geometry.layout is LayoutCode.SLICED else hits[0] ** geometry.hashes
+    return geometry.error_when_damaged(undamaged_bits(row), shares)
 
 
 def undamaged_bits(row: StageRow) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Two-sided 95 % of a normal distribution.
+SIGMAS_95 = 1.959964
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:

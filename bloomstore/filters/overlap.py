@@ -9,7 +9,7 @@ estimate): its spread is that of y - b x, a third of that of y at an error of 0.
 In: vectors, geometries and errors of stages, oldest first; out: for each stage the error of the
 chain up to it, with its standard error. The same bits give the same numbers: the sample is fixed.
 
-Not here: errors of one stage (accuracy.py).
+Not here: errors of one stage (layout).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 from bloomstore.theory.scalable import compound_error
 
 # 2^14 fingerprints take 0.1 ms per stage, and give an error of 0.2 to 1 % of itself.

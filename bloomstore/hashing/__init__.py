@@ -2,7 +2,6 @@
 
     fingerprint.py   encoded key -> 128 bits (Murmur3)
     spread.py, h3.py fingerprint -> positions, the two hash schemes
-    addresses.py     positions -> bit addresses in a vector of a given geometry
 
 What this package computes is part of the file format: append a scheme, never edit one.
 """

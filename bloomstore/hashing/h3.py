@@ -18,7 +18,7 @@ Invariants
   2. No row is zero; no row occurs twice in a matrix or at the same t in two matrices.
   3. Tables are made on first use, cached for the life of the process, and read-only.
 
-Not here: slices and shifts (addresses.py), bits (kernels).
+Not here: slices and shifts (layout), bits (kernels).
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ high half of a product takes the place of the modulo.
 
     mix(y)       (y ^ (y >> 32)) * 0x9E3779B97F4A7C15
     position j   high 64 bits of mix(h1 + j*h2) * bits                  (plain and sliced)
-    block        high 64 bits of h1 * blocks                            (blocked)
-    in block j   9 bits of word j//7, from bit 9*(j%7) on; word 0 is h2, word w is mix(h2 + w*h1)
+    line        high 64 bits of h1 * lines                            (blocked)
+    in line j   9 bits of word j//7, from bit 9*(j%7) on; word 0 is h2, word w is mix(h2 + w*h1)
 
 Invariants
   1. This is part of the file format: a filter written years ago is read with the same arithmetic.
      A better scheme gets a new code; this one is never edited.
   2. Everything wraps at 64 bits, and multiply_high is exact for every size up to 2^48.
 
-Not here: where a position lies in a vector (addresses.py), matrices (h3.py), bits (kernels).
+Not here: where a position lies in a vector (layout), matrices (h3.py), bits (kernels).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 
 MULTIPLIER = 0x9E3779B97F4A7C15
-BLOCK_BITS = 512
-POSITION_BITS = 9  # of a position in a block: 2^9 = 512
+LINE_BITS = 512
+POSITION_BITS = 9  # of a position in a line: 2^9 = 512
 POSITIONS_PER_WORD = 7  # 7 * 9 = 63 bits of a word are used
 _MASK64 = (1 << 64) - 1
 _LOW_HALF = np.uint64(0xFFFFFFFF)
@@ -58,16 +58,16 @@ def positions(first: Words, second: Words, j: int, bits: int) -> Words:
     return multiply_high(mix(first + np.uint64(j) * second), bits)
 
 
-def blocks(first: Words, count: int) -> Words:
-    """Which of the blocks each fingerprint belongs to."""
+def lines(first: Words, count: int) -> Words:
+    """Which of the lines each fingerprint belongs to."""
     return multiply_high(first, count)
 
 
-def positions_in_block(first: Words, second: Words, j: int) -> Words:
-    """Where hash j puts each fingerprint among the 512 bits of its block."""
+def positions_in_line(first: Words, second: Words, j: int) -> Words:
+    """Where hash j puts each fingerprint among the 512 bits of its line."""
     index, place = divmod(j, POSITIONS_PER_WORD)
     word = second if index == 0 else mix(second + np.uint64(index) * first)
-    return (word >> np.uint64(POSITION_BITS * place)) & np.uint64(BLOCK_BITS - 1)
+    return (word >> np.uint64(POSITION_BITS * place)) & np.uint64(LINE_BITS - 1)
 
 
 # The same for one key, in Python integers -------------------------------------------
@@ -78,16 +78,16 @@ def position_of_one(first: int, second: int, j: int, bits: int) -> int:
     return (_mix_one(first + j * second) * bits) >> 64
 
 
-def block_of_one(first: int, count: int) -> int:
-    """Which of the blocks this fingerprint belongs to."""
+def line_of_one(first: int, count: int) -> int:
+    """Which of the lines this fingerprint belongs to."""
     return (first * count) >> 64
 
 
-def position_in_block_of_one(first: int, second: int, j: int) -> int:
-    """Where hash j puts this fingerprint among the 512 bits of its block."""
+def position_in_line_of_one(first: int, second: int, j: int) -> int:
+    """Where hash j puts this fingerprint among the 512 bits of its line."""
     index, place = divmod(j, POSITIONS_PER_WORD)
     word = second if index == 0 else _mix_one(second + index * first)
-    return (word >> (POSITION_BITS * place)) & (BLOCK_BITS - 1)
+    return (word >> (POSITION_BITS * place)) & (LINE_BITS - 1)
 
 
 def _mix_one(word: int) -> int:

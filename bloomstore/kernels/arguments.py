@@ -3,7 +3,7 @@
 In: arrays and geometries from a caller; out: nothing, or a ValueError that says what is wrong.
 The numpy twin calls these; the compiled twin makes the same checks on the buffers it takes.
 
-Not here: what the numbers inside a geometry may be (spec/geometry.py says it).
+Not here: what the numbers inside a geometry may be (layout/contract.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+from bloomstore.layout.contract import Geometry
+from bloomstore.layout.layouts import geometry_of
 
 # A preview remembers what earlier keys of the call would have set: this bounds that memory.
 MAX_PRINTS_PER_CALL = 65536
@@ -126,12 +127,7 @@ def _check_geometry(geometry: Geometry) -> None:
     """Refuse impossible numbers, however they came into the object: making it again checks them."""
     if not isinstance(geometry, Geometry):
         raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
-    Geometry(
-        layout=LayoutCode(geometry.layout),
-        scheme=SchemeCode(geometry.scheme),
-        slice_bits=geometry.slice_bits,
-        hashes=geometry.hashes,
-    )
+    geometry_of(geometry.layout, geometry.scheme, geometry.slice_bits, geometry.hashes)
 
 
 def _check_array(name: str, array: object, dtype: np.dtype[np.generic]) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bloomstore.kernels.single_key import Keeper as Keeper
 from bloomstore.kernels.single_key import OneKey as OneKey
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 BACKEND: str
 

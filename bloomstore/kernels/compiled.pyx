@@ -31,7 +31,7 @@ import numpy as np
 from bloomstore.hashing import h3
 from bloomstore.hashing.fingerprint import INT_TAG, murmur_seed
 from bloomstore.kernels import arguments, threads
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+from bloomstore.layout.contract import Geometry, LayoutCode, SchemeCode
 
 cdef extern from "insert_threads.h" nogil:
     enum:

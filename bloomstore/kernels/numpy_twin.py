@@ -10,7 +10,7 @@ Invariants
      reader beside the writer sees each bit either set or not yet set.
   4. Temporary arrays stay below about 100 MiB, however many fingerprints come.
 
-Not here: addresses of bits (hashing/addresses.py), when a stage is full (the caller gives limits).
+Not here: addresses of bits (layout), when a stage is full (the caller gives limits).
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.hashing import h3
-from bloomstore.hashing.addresses import bit_addresses, shifted_addresses
 from bloomstore.hashing.fingerprint import murmur_int64
 from bloomstore.kernels import arguments
-from bloomstore.spec.geometry import Geometry, SchemeCode
+from bloomstore.layout.contract import Geometry, SchemeCode
 
 Bits = NDArray[np.uint8]
 Prints = NDArray[np.uint64]
@@ -151,7 +150,7 @@ def mark(flags: Bits, shift: int, geometry: Geometry, prints: Prints) -> None:
         for j in range(geometry.hashes):
             if flags.all():
                 return
-            addresses = bit_addresses(geometry, prints[start : start + _CHUNK], j)
+            addresses = geometry.addresses(prints[start : start + _CHUNK], j)
             flags[(addresses >> np.uint64(shift)).view(np.int64)] = 1
 
 
@@ -229,9 +228,9 @@ def _reported(
         if geometry.scheme == SchemeCode.H3 and found48 is not None:
             if j not in found48:
                 found48[j] = h3.addresses48(chunk[:, 0], j)
-            addresses = shifted_addresses(geometry, found48[j][asked], j)
+            addresses = geometry.shifted_addresses(found48[j][asked], j)
         else:
-            addresses = bit_addresses(geometry, left, j)
+            addresses = geometry.addresses(left, j)
         is_set = _are_set(vector, addresses)
         if not is_set.all():
             asked, left = asked[is_set], left[is_set]
@@ -262,7 +261,7 @@ def _all_addresses(geometry: Geometry, prints: Prints) -> Prints:
     """The addresses of all hashes, flat: those of the first key, those of the second, ..."""
     addresses = np.empty((len(prints), geometry.hashes), dtype=np.uint64)
     for j in range(geometry.hashes):
-        addresses[:, j] = bit_addresses(geometry, prints, j)
+        addresses[:, j] = geometry.addresses(prints, j)
     return addresses.reshape(-1)
 
 
@@ -290,7 +289,7 @@ def _are_set(vector: Bits, addresses: Prints) -> Mask:
 
 def _set_all(vector: Bits, geometry: Geometry, prints: Prints) -> None:
     for j in range(geometry.hashes):
-        addresses = bit_addresses(geometry, prints, j)
+        addresses = geometry.addresses(prints, j)
         places = (addresses >> np.uint64(3)).view(np.int64)
         # Two keys may share a byte, so a plain |= would lose bits.
         np.bitwise_or.at(vector, places, np.uint8(1) << _bit_of(addresses))

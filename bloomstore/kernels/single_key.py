@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 # No catalog ever gets here by counting: it stands for "ask slowly".
 NEVER = (1 << 64) - 1

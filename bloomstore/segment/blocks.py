@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
-from bloomstore.hashing.addresses import bit_addresses
+from bloomstore.layout.contract import Geometry
 from bloomstore.segment.header import BLOCK_BYTES, SegmentHeader
-from bloomstore.spec.geometry import Geometry
 
 # Blocks as (first, one after the last), in order, none of them twice.
 Ranges = tuple[tuple[int, int], ...]
@@ -52,7 +51,7 @@ def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]
         for j in range(geometry.hashes):
             # Not np.unique: its first call imports numpy.ma, and an interrupt in the middle of that
             # leaves a numpy that nobody in the process can use.
-            blocks = (bit_addresses(geometry, prints, j) // bits).astype(np.int64)
+            blocks = (geometry.addresses(prints, j) // bits).astype(np.int64)
             found.update(np.flatnonzero(np.bincount(blocks)).tolist())
         if len(found) == every:
             break

@@ -44,8 +44,8 @@ from pathlib import Path
 import google_crc32c
 
 from bloomstore.errors import DamagedFile, SpecError, UnsupportedVersion
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
-from bloomstore.spec.stage import FullBy, StageSpec
+from bloomstore.families.stage import FullBy, StageSpec
+from bloomstore.layout.layouts import geometry_of
 
 HEADER_BYTES = 4096
 PAGE_BYTES = 4096
@@ -129,7 +129,7 @@ def pack_header(header: SegmentHeader) -> bytes:
         geometry.layout,
         geometry.scheme,
         spec.full_by,
-        1,
+        geometry.cell_bits,
         geometry.hashes,
         geometry.slice_bits,
         spec.capacity,
@@ -193,12 +193,7 @@ def _unpack_1(raw: bytes, path: Path) -> SegmentHeader:
     if any(raw[_FIELDS.size : _CHECKED_BYTES]):
         raise DamagedFile(path, _FIELDS.size, "reserved bytes are not zero")
     try:
-        geometry = Geometry(
-            layout=LayoutCode(layout),
-            scheme=SchemeCode(scheme),
-            slice_bits=slice_bits,
-            hashes=hashes,
-        )
+        geometry = geometry_of(layout, scheme, slice_bits, hashes)
         spec = StageSpec(
             geometry=geometry,
             capacity=capacity,
@@ -208,7 +203,8 @@ def _unpack_1(raw: bytes, path: Path) -> SegmentHeader:
         )
     except (SpecError, ValueError) as error:
         raise DamagedFile(path, 10, f"header makes no sense: {error}") from None
-    if (cell_bits, block_bytes, vector_bytes) != (1, BLOCK_BYTES, geometry.vector_bytes):
+    sizes = (geometry.cell_bits, BLOCK_BYTES, geometry.vector_bytes)
+    if (cell_bits, block_bytes, vector_bytes) != sizes:
         raise DamagedFile(path, 92, "cell, block or vector size does not fit the geometry")
     return SegmentHeader(
         store_id=store_id,

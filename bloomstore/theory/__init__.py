@@ -3,7 +3,7 @@
 A tour, from one vector to a chain of them:
 
     vector    one plain or sliced vector: fill, error, capacity, distinct keys from set bits
-    blocked   the same for vectors whose keys stay inside one block of 512 bits
+    blocked   the same for vectors whose keys stay inside one line of 512 bits
     sizing    from (keys, target error) to (slice bits, hashes, capacity, fill limit), per layout;
               its head is the cheat sheet of symbols
     scalable  a chain of growing vectors with tightening errors (SBF)

@@ -18,7 +18,7 @@ Two things make such a chain worse than independent vectors of the textbook erro
        E[w] = 1 - g,   E[w^2] = 1 - 2 g + a g,   c_(j+1) = c_j (1 + (a g - g^2) / (1 - g)^2)
        g_j = error of a vector of load c_j L,    error of the chain = 1 - prod(1 - g_j)
 
-   In a blocked vector a g is E[fill^(2k-1)] over its blocks. Exact for k = 1, where every stage
+   In a blocked vector a g is E[fill^(2k-1)] over its lines. Exact for k = 1, where every stage
    takes cells of its own and errors add up. For more hashes an upper bound: bits that are set in
    many stages are hit less, which the product of factors leaves out. Against simulated chains of
    errors 0.001 to 0.3, all layouts, up to 100 stages: 0 to 8 % high, never low beyond noise.
@@ -37,7 +37,7 @@ _MOST_STEPS = 100
 
 
 class Full(NamedTuple):
-    """One full stage, taken alone: its error, hashes, and E[fill^(2k-1)] over its blocks."""
+    """One full stage, taken alone: its error, hashes, and E[fill^(2k-1)] over its lines."""
 
     error: float
     hashes: int

@@ -11,7 +11,7 @@ Cheat sheet (the symbols of this package; the documents use others)
 
     sliced   p = 1 - (1 - 1/m)^n            P = p^k             k = log2(1/P) at p = 1/2
     plain    p = 1 - (1 - 1/M)^(k n)        P = p^k             M = n ln(1/P) / (ln 2)^2
-    blocked  p = 1 - (1 - a/blocks)^n       P = mixture over the loads of blocks, 512 bits each
+    blocked  p = 1 - (1 - a/lines)^n       P = mixture over the loads of lines, 512 bits each
 
 The rule. A vector is *full* when another key might lift it over its fill limit, the fill at which
 its error is P; fullness is seen from the bits and never from the number of calls. The limit is not
@@ -24,7 +24,7 @@ stage takes what is left over.
 
 Invariants
   1. The error at `fill_limit` is at most P, also after rounding.
-  2. `slice_bits` of a size is least: one slice bit (blocked: one block) less would break the rule.
+  2. `slice_bits` of a size is least: one slice bit (blocked: one line) less would break the rule.
   3. Equal arguments give equal sizes; a size, once on disk, is read from its header, not from here.
 
 Not here: which layout to take, limits of a geometry, chains of stages (scalable, flexible).
@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 from bloomstore.errors import SpecError
 from bloomstore.theory.blocked import (
-    BLOCK_BITS,
+    LINE_BITS,
     blocked_error,
     blocked_error_at_fill,
     blocked_fill,
@@ -58,7 +58,7 @@ from bloomstore.theory.vector import (
 
 # One normal deviate in 1000 is larger. 3.1 costs 0.3 % of the bits at 1e5 keys, 1 % each.
 DEFAULT_MARGIN = 3.1
-# As in spec/geometry.py, which this layer may not import. A smaller P gets a lower fill limit.
+# As in layout/contract.py, which this layer may not import. A smaller P gets a lower fill limit.
 MOST_HASHES = 64
 
 
@@ -88,7 +88,7 @@ def fill_limit(k: int, P: float) -> float:
     return p
 
 
-def blocked_fill_limit(blocks: int, k: int, P: float) -> float:
+def blocked_fill_limit(lines: int, k: int, P: float) -> float:
     """Return the fill at which `blocked_error_at_fill` is P, by bisection from below.
 
     Lower than P^(1/k), since E[p^k] >= E[p]^k. The error at the result is never above P.
@@ -96,7 +96,7 @@ def blocked_fill_limit(blocks: int, k: int, P: float) -> float:
     low, high = 0.0, P ** (1.0 / k)
     while high - low > 1e-13 * high:
         middle = (low + high) / 2.0
-        if blocked_error_at_fill(blocks, k, middle) <= P:
+        if blocked_error_at_fill(lines, k, middle) <= P:
             low = middle
         else:
             high = middle
@@ -150,25 +150,25 @@ def size_blocked(
     """Return the least blocked vector for n keys at error P; see the rule in the module head.
 
     Bits per key at margin 0 and large n: 9.9 for 1 %, 15.5 for 0.1 %. `slice_bits` is a multiple
-    of 512; a few keys take one block and, as ties go to fewer hashes, few hashes.
+    of 512; a few keys take one line and, as ties go to fewer hashes, few hashes.
     """
     _check(n, P, hashes, margin)
-    best_blocks, best_hashes = 0, 0
+    best_lines, best_hashes = 0, 0
     for k in [hashes] if hashes else _hashes_outwards(P):
-        # The fill can never exceed P^(1/k): that bounds the blocks from below, without a search.
+        # The fill can never exceed P^(1/k): that bounds the lines from below, without a search.
         bound = -blocked_fill(1, k, 1) / math.expm1(math.log1p(-(P ** (1.0 / k))) / n)
         guess = max(1, math.ceil(bound * (1.0 - 1e-9)))
-        if best_blocks and (guess, k) > (best_blocks, best_hashes):
+        if best_lines and (guess, k) > (best_lines, best_hashes):
             continue
-        blocks = _least(partial(_blocked_safe, k=k, n=n, P=P, margin=margin), guess)
-        if not best_blocks or (blocks, k) < (best_blocks, best_hashes):
-            best_blocks, best_hashes = blocks, k
-    limit = blocked_fill_limit(best_blocks, best_hashes, P)
-    while not _blocked_fits(best_blocks, best_hashes, n, limit, margin):
-        # Only by a rounding of the limit, which is good to 1e-13: one block up to 2^49 bits.
-        best_blocks += 1 + (best_blocks >> 40)
-        limit = blocked_fill_limit(best_blocks, best_hashes, P)
-    return Sizing(best_blocks * BLOCK_BITS, best_hashes, n, limit)
+        lines = _least(partial(_blocked_safe, k=k, n=n, P=P, margin=margin), guess)
+        if not best_lines or (lines, k) < (best_lines, best_hashes):
+            best_lines, best_hashes = lines, k
+    limit = blocked_fill_limit(best_lines, best_hashes, P)
+    while not _blocked_fits(best_lines, best_hashes, n, limit, margin):
+        # Only by a rounding of the limit, which is good to 1e-13: one line up to 2^49 bits.
+        best_lines += 1 + (best_lines >> 40)
+        limit = blocked_fill_limit(best_lines, best_hashes, P)
+    return Sizing(best_lines * LINE_BITS, best_hashes, n, limit)
 
 
 # Keys for sizes --------------------------------------------------------------------
@@ -204,12 +204,12 @@ def fit_blocked(slice_bits: int, hashes: int, P: float, *, margin: float = 0.0) 
     Margin 0: the keys expected at the fill limit, rounded down. The capacity can be 0.
     """
     _check(slice_bits, P, hashes, margin)
-    blocks, odd = divmod(slice_bits, BLOCK_BITS)
+    lines, odd = divmod(slice_bits, LINE_BITS)
     if odd:
-        raise SpecError(f"slice_bits must be a multiple of {BLOCK_BITS}, got {slice_bits}")
-    limit = blocked_fill_limit(blocks, hashes, P)
-    guess = math.floor(blocked_keys_at_fill(blocks, hashes, limit))
-    keys = _most(lambda n: _blocked_fits(blocks, hashes, n, limit, margin), guess)
+        raise SpecError(f"slice_bits must be a multiple of {LINE_BITS}, got {slice_bits}")
+    limit = blocked_fill_limit(lines, hashes, P)
+    guess = math.floor(blocked_keys_at_fill(lines, hashes, limit))
+    keys = _most(lambda n: _blocked_fits(lines, hashes, n, limit, margin), guess)
     return Sizing(slice_bits, hashes, keys, limit)
 
 
@@ -234,19 +234,19 @@ def _plain_fits(M: int, k: int, n: int, limit: float, margin: float) -> bool:
     return _below(M, k, plain_fill(M, k, n), plain_variance(M, k, n), limit, margin)
 
 
-def _blocked_fits(blocks: int, k: int, n: int, limit: float, margin: float) -> bool:
-    fill, variance = blocked_fill(blocks, k, n), blocked_variance(blocks, k, n)
-    return _below(blocks * BLOCK_BITS, k, fill, variance, limit, margin)
+def _blocked_fits(lines: int, k: int, n: int, limit: float, margin: float) -> bool:
+    fill, variance = blocked_fill(lines, k, n), blocked_variance(lines, k, n)
+    return _below(lines * LINE_BITS, k, fill, variance, limit, margin)
 
 
-def _blocked_safe(blocks: int, k: int, n: int, P: float, margin: float) -> bool:
+def _blocked_safe(lines: int, k: int, n: int, P: float, margin: float) -> bool:
     """Say the same as `_blocked_fits`, but by the error, so that no fill limit is solved for."""
-    bits = blocks * BLOCK_BITS
+    bits = lines * LINE_BITS
     if margin == 0:
-        return max(blocked_error(blocks, k, n), blocked_error_at_fill(blocks, k, k / bits)) <= P
-    sigma = math.sqrt(blocked_variance(blocks, k, n))
-    highest = math.ceil(bits * blocked_fill(blocks, k, n) + margin * sigma + k)
-    return blocked_error_at_fill(blocks, k, highest / bits) <= P
+        return max(blocked_error(lines, k, n), blocked_error_at_fill(lines, k, k / bits)) <= P
+    sigma = math.sqrt(blocked_variance(lines, k, n))
+    highest = math.ceil(bits * blocked_fill(lines, k, n) + margin * sigma + k)
+    return blocked_error_at_fill(lines, k, highest / bits) <= P
 
 
 # Searching -------------------------------------------------------------------------
@@ -261,9 +261,9 @@ def _hashes_near(P: float, hashes: int | None) -> Iterable[int]:
 
 
 def _hashes_outwards(P: float) -> Iterable[int]:
-    """Return all hashes that can be best for blocks, the most promising first.
+    """Return all hashes that can be best for lines, the most promising first.
 
-    Crowded blocks like fewer hashes than log2(1/P): 9 for 0.1 %, 16 for one in a million. More
+    Crowded lines like fewer hashes than log2(1/P): 9 for 0.1 %, 16 for one in a million. More
     than its ceiling never helped at any P tried (1e-1 to 1e-15); one more is asked for safety.
     """
     ideal = ideal_hashes(P)

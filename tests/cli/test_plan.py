@@ -12,7 +12,7 @@ import bloomstore
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
 from bloomstore.cli.support.plot import curve
 from bloomstore.families.family import FilterSpec
-from bloomstore.families.growth_plan import alternatives, error_with, grow
+from bloomstore.families.growth_plan import alternatives, grow
 
 
 def test_stages_are_those_of_the_family_until_the_keys_fit() -> None:
@@ -148,7 +148,7 @@ def test_curves_begin_low_and_end_at_the_plan() -> None:
     assert bits[-1] == pytest.approx(steps[-1].bits_per_key)
     assert errors[-1] == pytest.approx(steps[-1].error)
     assert errors == sorted(errors)
-    assert error_with(steps[0].geometry, 0) == 0.0
+    assert steps[0].geometry.error_with(0) == 0.0
 
 
 def test_plot_of_an_unknown_kind_is_refused(cli: Cli, tmp_path: Path) -> None:

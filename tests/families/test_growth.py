@@ -19,7 +19,7 @@ import pytest
 
 import bloomstore
 from bloomstore import kernels
-from bloomstore.spec.stage import StageSpec
+from bloomstore.families.stage import StageSpec
 from bloomstore.theory.scalable import compound_error
 from families.chance import most
 from families.variants import (

@@ -16,6 +16,7 @@ import pytest
 import bloomstore
 from bloomstore import Dynamic, Flexible, Scalable, Sequence
 from bloomstore.families.family import FilterSpec
+from bloomstore.layout.layouts import Layout, Scheme
 from bloomstore.store.filter import Filter
 from families.variants import FreshKeys, absent_keys, made
 
@@ -53,7 +54,7 @@ CHAINS = [(0.3, 1), (0.3, 2), (0.3, 4), (0.3, 12), (0.1, 20), (0.05, 30), (0.01,
 @pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
 @pytest.mark.parametrize(("error", "stages"), CHAINS)
 def test_dynamic_filters_report_what_they_say(
-    measured: bloomstore.Store, layout: bloomstore.spec.families.Layout, error: float, stages: int
+    measured: bloomstore.Store, layout: Layout, error: float, stages: int
 ) -> None:
     check(measured, Dynamic(capacity=400, target_error=error, layout=layout), stages)
 
@@ -63,7 +64,7 @@ def test_dynamic_filters_report_what_they_say(
 @pytest.mark.parametrize(("error", "hashes", "stages"), [(0.3, 2, 8), (0.1, 3, 10), (0.05, 4, 20)])
 def test_flexible_filters_report_what_they_say(
     measured: bloomstore.Store,
-    scheme: bloomstore.spec.families.Scheme,
+    scheme: Scheme,
     speeds: list[int],
     error: float,
     hashes: int,
@@ -78,7 +79,7 @@ def test_flexible_filters_report_what_they_say(
 @pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
 @pytest.mark.parametrize("error", [0.3, 0.1, 0.01])
 def test_scalable_filters_keep_their_promise(
-    measured: bloomstore.Store, layout: bloomstore.spec.families.Layout, error: float
+    measured: bloomstore.Store, layout: Layout, error: float
 ) -> None:
     spec = Scalable(target_error=error, initial_capacity=100, growth=1.5, layout=layout)
     check(measured, spec, 10)
@@ -91,7 +92,7 @@ def test_scalable_filters_keep_their_promise(
 @pytest.mark.parametrize("error", [0.3, 0.1, 0.03, 0.01, 0.001])
 def test_long_chains_report_what_they_say(
     measured: bloomstore.Store,
-    layout: bloomstore.spec.families.Layout,
+    layout: Layout,
     error: float,
     capacity: int,
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Fixed, Scalable
-from bloomstore.families.family import Layout
+from bloomstore.layout.layouts import Layout
 from bloomstore.theory.vector import LN2, optimal_bits, optimal_hashes
 from families.variants import (
     TARGETS,

@@ -19,10 +19,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bloomstore import kernels
-from bloomstore.filters.accuracy import error_at
+from bloomstore.families.stage import FullBy, StageSpec
 from bloomstore.keys import fingerprint_chunks
-from bloomstore.spec.geometry import LayoutCode
-from bloomstore.spec.stage import FullBy, StageSpec
+from bloomstore.layout.contract import LayoutCode
 from bloomstore.theory.vector import plain_fill, plain_variance
 from families.variants import (
     TARGETS,
@@ -54,7 +53,7 @@ def test_a_full_stage_has_at_most_its_error(
         error = error_of_vector(vector, stage.geometry) / stage.target_error
         if keeps_bound_always(stage):
             assert error <= 1.0
-            assert error_at(stage.geometry, set_bits) <= stage.target_error
+            assert stage.geometry.error_at(set_bits) <= stage.target_error
         errors.append(error)
     mean = float(np.mean(errors))
     spread = float(np.std(errors, ddof=1)) / math.sqrt(len(errors))

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence, Store, kernels
-from bloomstore.families.family import FilterSpec, Layout, Scheme
-from bloomstore.spec.geometry import CACHE_LINE_BITS, Geometry, LayoutCode
-from bloomstore.spec.stage import FullBy, StageSpec
+from bloomstore.families.family import FilterSpec
+from bloomstore.families.stage import FullBy, StageSpec
+from bloomstore.layout.contract import LINE_BITS, Geometry, LayoutCode
+from bloomstore.layout.layouts import Layout, Scheme
 from bloomstore.store.filter import Filter
 from bloomstore.theory.scalable import compound_error
 from bloomstore.theory.sizing import round_up_power_of_two
@@ -168,6 +169,6 @@ def error_of_vector(vector: NDArray[np.uint8], geometry: Geometry) -> float:
     if geometry.layout is LayoutCode.SLICED:
         slices = vector.reshape(geometry.slices, -1)
         return math.prod(kernels.count_bits(one) / geometry.slice_bits for one in slices)
-    blocks = vector.reshape(-1, CACHE_LINE_BITS // 8)
-    fills = np.bitwise_count(blocks).sum(axis=1) / CACHE_LINE_BITS
+    lines = vector.reshape(-1, LINE_BITS // 8)
+    fills = np.bitwise_count(lines).sum(axis=1) / LINE_BITS
     return float(np.mean(fills**geometry.hashes))

@@ -12,8 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from bloomstore.hashing.addresses import bit_addresses_of_one
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+from bloomstore.layout.contract import Geometry
+from bloomstore.layout.layouts import BY_NAME, SCHEMES
 
 PATH = Path(__file__).parent / "positions.json"
 
@@ -55,12 +55,7 @@ Row = dict[str, object]
 
 def geometry_of(layout: str, scheme: str, slice_bits: int, hashes: int) -> Geometry:
     """The geometry that a row of GEOMETRIES describes."""
-    return Geometry(
-        layout=LayoutCode[layout.upper()],
-        scheme=SchemeCode[scheme.upper()],
-        slice_bits=slice_bits,
-        hashes=hashes,
-    )
+    return BY_NAME[layout](scheme=SCHEMES[scheme], slice_bits=slice_bits, hashes=hashes)
 
 
 def rows() -> list[Row]:
@@ -69,7 +64,7 @@ def rows() -> list[Row]:
         {
             "geometry": given,
             "fingerprint": print_,
-            "addresses": bit_addresses_of_one(geometry_of(*given), bytes.fromhex(print_)),
+            "addresses": geometry_of(*given).addresses_of_one(bytes.fromhex(print_)),
         }
         for given in GEOMETRIES
         for print_ in FINGERPRINTS

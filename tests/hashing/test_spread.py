@@ -40,17 +40,15 @@ def test_one_key_and_many_keys_have_the_same_positions(
 ) -> None:
     both = array(first), array(second)
     assert spread.positions(*both, j, size)[0] == spread.position_of_one(first, second, j, size)
-    assert spread.positions_in_block(*both, j)[0] == spread.position_in_block_of_one(
-        first, second, j
-    )
-    assert spread.blocks(both[0], size)[0] == spread.block_of_one(first, size)
+    assert spread.positions_in_line(*both, j)[0] == spread.position_in_line_of_one(first, second, j)
+    assert spread.lines(both[0], size)[0] == spread.line_of_one(first, size)
 
 
 @given(first=WORDS, second=WORDS, j=st.integers(0, 63), size=SIZES)
 def test_positions_lie_inside(first: int, second: int, j: int, size: int) -> None:
     assert 0 <= spread.position_of_one(first, second, j, size) < size
-    assert 0 <= spread.position_in_block_of_one(first, second, j) < 512
-    assert 0 <= spread.block_of_one(first, size) < size
+    assert 0 <= spread.position_in_line_of_one(first, second, j) < 512
+    assert 0 <= spread.line_of_one(first, size) < size
 
 
 def test_all_positions_of_a_small_slice_are_used_equally() -> None:

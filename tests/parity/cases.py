@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bloomstore.hashing.addresses import bit_addresses_of_one
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+from bloomstore.layout.contract import Geometry
+from bloomstore.layout.layouts import BY_NAME, SCHEMES
 
 Prints = NDArray[np.uint64]
 Bits = NDArray[np.uint8]
@@ -17,12 +17,7 @@ PLENTY = 1 << 60
 
 
 def geometry(layout: str, scheme: str, slice_bits: int, hashes: int) -> Geometry:
-    return Geometry(
-        layout=LayoutCode[layout.upper()],
-        scheme=SchemeCode[scheme.upper()],
-        slice_bits=slice_bits,
-        hashes=hashes,
-    )
+    return BY_NAME[layout](scheme=SCHEMES[scheme], slice_bits=slice_bits, hashes=hashes)
 
 
 # Layout, scheme and sizes: one bit, odd, a power of two, past one word and one group of hashes.
@@ -84,7 +79,7 @@ def half_full_vector(of: Geometry, seed: int) -> Bits:
 def is_reported(vector: Bits, of: Geometry, prints: Prints) -> list[bool]:
     """The definition: all bits of the key are set."""
     return [
-        all(vector[a >> 3] >> (a & 7) & 1 for a in bit_addresses_of_one(of, row.tobytes()))
+        all(vector[a >> 3] >> (a & 7) & 1 for a in of.addresses_of_one(row.tobytes()))
         for row in prints.astype("<u8")
     ]
 
@@ -98,7 +93,7 @@ def add_one_by_one(
     for row in prints.astype("<u8"):
         unset = {
             address
-            for address in bit_addresses_of_one(of, row.tobytes())
+            for address in of.addresses_of_one(row.tobytes())
             if not vector[address >> 3] >> (address & 7) & 1
         }
         if unset and (bits_left - bits < of.hashes or keys_left - sum(new) < 1):

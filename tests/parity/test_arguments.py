@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from parity.cases import GEOMETRIES, PLENTY, empty_vector, geometry, some_prints
 
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 OF = geometry("sliced", "spread", 1000, 7)
 PRINTS = some_prints(1, 10)
@@ -94,7 +94,7 @@ def test_vectors_without_their_geometries_are_refused(twin: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("layout", 99), ("scheme", 99), ("layout", 0), ("hashes", 0), ("hashes", 65), ("hashes", -1),
+    [("scheme", 99), ("scheme", 0), ("hashes", 0), ("hashes", 65), ("hashes", -1),
      ("hashes", 1 << 40), ("slice_bits", 0), ("slice_bits", (1 << 48) + 1), ("slice_bits", -512),
      ("slice_bits", 1 << 70)],
 )  # fmt: skip
@@ -124,7 +124,7 @@ def test_a_geometry_that_contradicts_itself_is_refused(
 ) -> None:
     broken = copy(made)
     object.__setattr__(broken, field, value)
-    with pytest.raises(ValueError, match=r"no kernel|whole blocks|takes hash|power of two"):
+    with pytest.raises(ValueError, match=r"no kernel|whole lines|takes hash|power of two"):
         twin.find([np.zeros(128, np.uint8)], [broken], PRINTS)
 
 

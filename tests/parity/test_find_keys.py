@@ -13,7 +13,7 @@ from parity.cases import GEOMETRIES, empty_vector, geometry, half_full_vector, s
 
 from bloomstore.kernels import numpy_twin
 from bloomstore.keys import fingerprints
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
 KEYS = st.one_of(

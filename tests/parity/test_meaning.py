@@ -21,8 +21,7 @@ from parity.cases import (
     some_prints,
 )
 
-from bloomstore.hashing.addresses import bit_addresses_of_one
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
 LIMITS = st.one_of(st.integers(-3, 200), st.integers(0, 5000), st.just(PLENTY))
@@ -89,7 +88,7 @@ def test_apply_sets_the_bits_at_the_addresses_and_no_others(twin: ModuleType, of
     twin.apply(vector, of, prints)
     bits = np.flatnonzero(np.unpackbits(vector, bitorder="little"))
     rows = prints.astype("<u8")
-    expected = {a for row in rows for a in bit_addresses_of_one(of, row.tobytes())}
+    expected = {a for row in rows for a in of.addresses_of_one(row.tobytes())}
     assert bits.tolist() == sorted(expected)
 
 

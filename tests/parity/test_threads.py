@@ -32,7 +32,7 @@ from bloomstore.errors import SpecError
 from bloomstore.kernels import numpy_twin, threads
 from bloomstore.keys import fingerprints
 from bloomstore.keys.encoding import STR
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 COUNTS = [1, 2, 3, 7, 40]
 

@@ -23,9 +23,8 @@ from parity.cases import (
     some_prints,
 )
 
-from bloomstore.hashing.addresses import bit_addresses
 from bloomstore.kernels import numpy_twin
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
 LIMITS = st.one_of(st.integers(-3, 200), st.integers(0, 20_000), st.just(PLENTY))
@@ -97,7 +96,7 @@ def test_twins_agree_beyond_four_billion_bits(compiled: ModuleType, of: Geometry
     assert same(compiled.preview(right, of, prints, 9000, PLENTY), expected)
     assert same(numpy_twin.insert(left, of, prints, 9000, PLENTY), expected)
     assert same(compiled.insert(right, of, prints, 9000, PLENTY), expected)
-    parts = [bit_addresses(of, prints, j) for j in range(of.hashes)]
+    parts = [of.addresses(prints, j) for j in range(of.hashes)]
     touched = np.unique(np.concatenate(parts) >> np.uint64(3)).view(np.int64)
     assert touched.max() > 1 << 29  # past bit 2^32
     assert np.array_equal(left[touched], right[touched])
@@ -175,7 +174,5 @@ def test_twins_mark_the_same_blocks(compiled: ModuleType, of: Geometry) -> None:
             numpy_twin.mark(left, shift, of, prints)
             compiled.mark(right, shift, of, prints)
             assert np.array_equal(left, right)
-            needed = {
-                int(at) >> shift for j in range(of.hashes) for at in bit_addresses(of, prints, j)
-            }
+            needed = {int(at) >> shift for j in range(of.hashes) for at in of.addresses(prints, j)}
             assert all(left[flag] for flag in needed)

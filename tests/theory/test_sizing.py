@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bloomstore.errors import SpecError
-from bloomstore.spec.geometry import MAX_HASHES
+from bloomstore.layout.contract import MAX_HASHES
 from bloomstore.theory.blocked import (
-    BLOCK_BITS,
+    LINE_BITS,
     blocked_error,
     blocked_error_at_fill,
     blocked_fill,
@@ -63,8 +63,8 @@ def keeps_the_rule(layout: str, size: Sizing, margin: float) -> bool:
     elif layout == "plain":
         fill, variance = plain_fill(m, k, n), plain_variance(m, k, n)
     else:
-        blocks = m // BLOCK_BITS
-        fill, variance = blocked_fill(blocks, k, n), blocked_variance(blocks, k, n)
+        lines = m // LINE_BITS
+        fill, variance = blocked_fill(lines, k, n), blocked_variance(lines, k, n)
     if margin == 0:
         return fill <= limit and k <= limit * bits
     return bits * fill + margin * math.sqrt(variance) + k <= math.floor(limit * bits)
@@ -74,8 +74,8 @@ def smaller(layout: str, size: Sizing, P: float) -> Sizing:
     """Return the next smaller size, with its own limit."""
     if layout != "blocked":
         return size._replace(slice_bits=size.slice_bits - 1)
-    bits = size.slice_bits - BLOCK_BITS
-    limit = blocked_fill_limit(bits // BLOCK_BITS, size.hashes, P)
+    bits = size.slice_bits - LINE_BITS
+    limit = blocked_fill_limit(bits // LINE_BITS, size.hashes, P)
     return size._replace(slice_bits=bits, fill_limit=limit)
 
 
@@ -91,20 +91,20 @@ def test_error_at_the_fill_limit_is_the_target_and_never_above(P: float, k: int)
 
 @settings(deadline=None)
 @given(
-    blocks=st.one_of(st.integers(1, 5), st.integers(1, 1 << 39)),
+    lines=st.one_of(st.integers(1, 5), st.integers(1, 1 << 39)),
     P=st.floats(1e-9, 0.6),
     k=st.integers(1, 30),
 )
 def test_blocked_error_at_the_fill_limit_is_the_target_and_never_above(
-    blocks: int, P: float, k: int
+    lines: int, P: float, k: int
 ) -> None:
-    limit = blocked_fill_limit(blocks, k, P)
-    assert blocked_error_at_fill(blocks, k, limit) <= P
+    limit = blocked_fill_limit(lines, k, P)
+    assert blocked_error_at_fill(lines, k, limit) <= P
     assert limit <= P ** (1 / k)
     if k == 1:  # no mixture: the limit is P itself, and the error differs only between whole keys
         assert limit == pytest.approx(P, rel=1e-9)
     else:
-        assert blocked_error_at_fill(blocks, k, limit) == pytest.approx(P, rel=1e-9)
+        assert blocked_error_at_fill(lines, k, limit) == pytest.approx(P, rel=1e-9)
 
 
 @settings(deadline=None)
@@ -116,11 +116,11 @@ def test_size_keeps_the_rule_and_the_next_smaller_one_does_not(
     assert size.capacity == n
     assert keeps_the_rule(layout, size, margin)
     if layout == "blocked":
-        assert size.slice_bits % BLOCK_BITS == 0
-        assert blocked_error(size.slice_bits // BLOCK_BITS, size.hashes, n) <= P * (1 + 1e-9)
+        assert size.slice_bits % LINE_BITS == 0
+        assert blocked_error(size.slice_bits // LINE_BITS, size.hashes, n) <= P * (1 + 1e-9)
     else:
         assert size.fill_limit == fill_limit(size.hashes, P)
-    if size.slice_bits > (BLOCK_BITS if layout == "blocked" else 1) and vector_bits(
+    if size.slice_bits > (LINE_BITS if layout == "blocked" else 1) and vector_bits(
         layout, size
     ) <= (1 << 44):  # beyond, one slice bit is less than the roundings of the sums
         assert not keeps_the_rule(layout, smaller(layout, size, P), margin)
@@ -181,7 +181,7 @@ def test_fixed_sizes_are_within_one_percent_of_the_optimum(layout: str, n: int, 
 def test_blocked_sizes_are_near_the_bits_per_key_of_filters_md_section_1(
     P: float, bits: float
 ) -> None:
-    # Section 1 leaves out the spread inside a block, hence 15.55 in place of 15.51.
+    # Section 1 leaves out the spread inside a line, hence 15.55 in place of 15.51.
     assert size_blocked(10**7, P, margin=0.0).slice_bits / 10**7 == pytest.approx(bits, rel=4e-3)
 
 
@@ -206,7 +206,7 @@ PINNED = {
 
 @pytest.mark.parametrize(("n", "P"), [(1, 0.5), (1, 1e-2), (2, 1e-6), (16, 1e-2), (30, 1e-3)])
 def test_few_keys_take_one_block(n: int, P: float) -> None:
-    assert size_blocked(n, P, margin=0.0).slice_bits == BLOCK_BITS
+    assert size_blocked(n, P, margin=0.0).slice_bits == LINE_BITS
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def fill_up(layout: str, size: Sizing, random: np.random.Generator) -> tuple[int
         elif layout == "plain":
             places = random.integers(0, m, k)
         else:
-            block = random.integers(0, m // BLOCK_BITS)
-            places = block * BLOCK_BITS + random.integers(0, BLOCK_BITS, k)
+            line = random.integers(0, m // LINE_BITS)
+            places = line * LINE_BITS + random.integers(0, LINE_BITS, k)
         places = np.unique(places)
         fresh = int(np.count_nonzero(~cells[places]))
         cells[places] = True
@@ -268,7 +268,7 @@ def fill_up(layout: str, size: Sizing, random: np.random.Generator) -> tuple[int
         return taken, float(np.prod(cells.reshape(k, m).mean(axis=1)))
     if layout == "plain":
         return taken, float(cells.mean()) ** k
-    return taken, float(np.mean(cells.reshape(-1, BLOCK_BITS).mean(axis=1) ** k))
+    return taken, float(np.mean(cells.reshape(-1, LINE_BITS).mean(axis=1) ** k))
 
 
 @pytest.mark.parametrize("n", [16, 100, 400])

@@ -25,7 +25,7 @@ from bloomstore.cli.support.tables import (
 )
 from bloomstore.families.family import FilterSpec, capacity_of, spec_to_dict
 from bloomstore.families.growth_plan import Step, alternatives, grow, layout_of
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 HELP = "compute the size, the hashes and the cost of a filter as it grows; needs no store"
 EXAMPLES = """\

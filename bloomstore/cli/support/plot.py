@@ -10,7 +10,7 @@ import collections.abc as abc
 from pathlib import Path
 
 from bloomstore.cli.support.arguments import UsageError
-from bloomstore.families.growth_plan import Step, error_with
+from bloomstore.families.growth_plan import Step
 from bloomstore.theory.scalable import compound_error
 
 # Forty per stage make a smooth curve; thousands of stages are one by themselves.
@@ -86,6 +86,6 @@ def curve(steps: abc.Sequence[Step]) -> tuple[list[float], list[float], list[flo
             now = share * step.stage_keys
             keys.append(before + now)
             bits.append(step.bits / (before + now))
-            errors.append(compound_error([error_before, error_with(step.geometry, now)]))
+            errors.append(compound_error([error_before, step.geometry.error_with(now)]))
         before, error_before = step.keys, step.error
     return keys, bits, errors

@@ -1,4 +1,4 @@
-/* One vector and the addresses of a fingerprint's bits in it. The C side of hashing/addresses.py.
+/* One vector and the addresses of a fingerprint's bits in it. The C side of layout/.
  *
  *     kind      of layouts          address of hash j
  *     SPREAD    plain, sliced       j * step_bits + high64(mix(h1 + j*h2) * slice_bits)

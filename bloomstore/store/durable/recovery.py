@@ -23,7 +23,7 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.catalog.view import CatalogView
 from bloomstore.crash import crash_point
-from bloomstore.filters.accuracy import keys_from_bits
+from bloomstore.filters.count import keys_from_bits
 from bloomstore.filters.damaged import undamaged_bits
 from bloomstore.segment.header import filter_number, segment_number
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS

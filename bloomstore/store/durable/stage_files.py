@@ -27,11 +27,11 @@ from bloomstore.catalog.view import CatalogChange
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.families.expansion import ByRate
+from bloomstore.families.stage import StageSpec
 from bloomstore.segment.blocks import block_checksums, zero_checksums
 from bloomstore.segment.header import SegmentHeader
 from bloomstore.segment.mapping import open_file, sync_directory
 from bloomstore.segment.segment import make_segment
-from bloomstore.spec.stage import StageSpec
 from bloomstore.store.process import clock
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.writer_lock import try_flock

@@ -1,4 +1,4 @@
-"""Bit addresses: pinned for ever, inside the vector, in the right slice or block."""
+"""Bit addresses: pinned for ever, inside the vector, in the right slice or line."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloomstore.hashing.addresses import bit_addresses, bit_addresses_of_one
-from bloomstore.spec.geometry import Geometry, LayoutCode, SchemeCode
+from bloomstore.layout.contract import Geometry, LayoutCode, SchemeCode
+from bloomstore.layout.layouts import BY_NAME, SCHEMES, geometry_of
 
 PINNED = json.loads((Path(__file__).parent.parent / "golden" / "positions.json").read_text())
 FINGERPRINTS = st.binary(min_size=16, max_size=16)
@@ -30,12 +30,12 @@ def geometries(draw: st.DrawFn) -> Geometry:
     else:
         bits = draw(st.integers(1, 2**48))
     hashes = draw(st.integers(1, 64))
-    return Geometry(layout=layout, scheme=scheme, slice_bits=bits, hashes=hashes)
+    return geometry_of(layout, scheme, bits, hashes)
 
 
 def vectorised(geometry: Geometry, fingerprint: bytes) -> list[int]:
     prints = np.frombuffer(fingerprint, dtype="<u8").astype(np.uint64).reshape(1, 2)
-    return [int(bit_addresses(geometry, prints, j)[0]) for j in range(geometry.hashes)]
+    return [int(geometry.addresses(prints, j)[0]) for j in range(geometry.hashes)]
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,9 @@ def vectorised(geometry: Geometry, fingerprint: bytes) -> list[int]:
 )
 def test_addresses_are_where_they_always_were(row: dict[str, Any]) -> None:
     layout, scheme, slice_bits, hashes = row["geometry"]
-    geometry = Geometry(
-        layout=LayoutCode[layout.upper()],
-        scheme=SchemeCode[scheme.upper()],
-        slice_bits=slice_bits,
-        hashes=hashes,
-    )
+    geometry = BY_NAME[layout](scheme=SCHEMES[scheme], slice_bits=slice_bits, hashes=hashes)
     fingerprint = bytes.fromhex(row["fingerprint"])
-    assert bit_addresses_of_one(geometry, fingerprint) == row["addresses"]
+    assert geometry.addresses_of_one(fingerprint) == row["addresses"]
     assert vectorised(geometry, fingerprint) == row["addresses"]
 
 
@@ -65,12 +60,12 @@ def test_every_layout_and_scheme_is_pinned() -> None:
 def test_one_key_and_many_keys_have_the_same_addresses(
     geometry: Geometry, fingerprint: bytes
 ) -> None:
-    assert vectorised(geometry, fingerprint) == bit_addresses_of_one(geometry, fingerprint)
+    assert vectorised(geometry, fingerprint) == geometry.addresses_of_one(fingerprint)
 
 
 @given(geometry=geometries(), fingerprint=FINGERPRINTS)
-def test_addresses_lie_in_their_slice_or_block(geometry: Geometry, fingerprint: bytes) -> None:
-    addresses = bit_addresses_of_one(geometry, fingerprint)
+def test_addresses_lie_in_their_slice_or_line(geometry: Geometry, fingerprint: bytes) -> None:
+    addresses = geometry.addresses_of_one(fingerprint)
     assert len(addresses) == geometry.hashes
     if geometry.layout == LayoutCode.SLICED:
         for j, address in enumerate(addresses):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from bloomstore.errors import SpecError
-from bloomstore.spec.geometry import Geometry
+from bloomstore.layout.contract import Geometry
 
 # Stands for "no limit" in the kernels' signed 64-bit counters.
 UNLIMITED = 1 << 62

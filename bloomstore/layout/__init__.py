@@ -1,0 +1,8 @@
+"""What a layout decides: sizes of a vector, addresses of bits, errors and keys by its bits.
+
+contract.py  Geometry, which every layout implements, and the codes of layouts and schemes
+plain.py     hashes set bits anywhere in the vector
+sliced.py    each hash sets its bit in a slice of its own
+blocked.py   all bits of a key lie in one line of 512 bits
+layouts.py   the layouts by code and by name
+"""
