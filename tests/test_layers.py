@@ -59,12 +59,6 @@ DIVIDED = {"sql", "store", "cli"}  # layers whose rooms have ranks of their own
 STILL_WRONG = {
     "families.growth_plan -> __init__",
     "families.growth_plan -> cli.support.arguments",
-    "store.filter -> store.store",
-    "store.notes -> store.store",
-    "store.process.open_files -> store.durable.trust",
-    "store.process.open_stores -> store.store",
-    "store.write.coming_chain -> store.store",
-    "store.write.copying -> store.store",
 }
 # Modules that exactly one place may import.
 ONLY_IN = {"lmdb": "catalog", "mmap": "segment/mapping.py", "sqlalchemy": "sql", "mmh3": "hashing"}

@@ -266,3 +266,12 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
     for folder in reversed(missing):
         folder.mkdir(mode=mode if folder == missing[0] else 0o777, exist_ok=True)
         sync_directory(folder.parent)
+
+
+def try_flock(descriptor: int, kind: int) -> bool:
+    """Takes an flock without waiting; False when another process has it."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import collections.abc as abc
 import logging
+import threading
 import uuid
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,8 @@ from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks, is_column
 from bloomstore.store.options import check_reason
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.process.writer_lock import GENERATION
+from bloomstore.store.process.open_store import OpenStore
+from bloomstore.store.process.words import GENERATION
 from bloomstore.store.stats import FilterStats, count_of, stats_of
 from bloomstore.store.view import (
     READING_ERRORS,
@@ -38,15 +40,28 @@ from bloomstore.store.view import (
     load_view,
 )
 from bloomstore.store.write import bulk_load, writer
-
-if TYPE_CHECKING:
-    from bloomstore.store.store import Store
+from bloomstore.store.write.batch_blocks import Batches
+from bloomstore.store.write.group_commit import Group
 
 log = logging.getLogger("bloomstore")
 
 # Keys of a batch that are asked for to guess whether the whole of it is known already. If it is not
 # the writer will ask for each of them again: asking for all would be in vain, 9 ns per key.
 _SAMPLE = 64
+
+
+class FilterStore(OpenStore, Protocol):
+    """What a handle needs of its store besides."""
+
+    views: threading.RLock
+    batches: Batches
+    group: Group
+
+    def require_writable(self) -> None:
+        """Raises StoreClosed or StoreReadOnly."""
+
+    def has(self, core: Core) -> bool:
+        """Whether these are the open files of this store still."""
 
 
 class Filter(OneKey):
@@ -57,7 +72,7 @@ class Filter(OneKey):
     "alice" in seen            # False is certain
     """
 
-    def __init__(self, store: Store, view: FilterView) -> None:
+    def __init__(self, store: FilterStore, view: FilterView) -> None:
         super().__init__(view.row.spec.seed)
         self._store = store
         self._number = view.row.number

@@ -7,13 +7,10 @@ DamagedRow, it is never returned.
 from __future__ import annotations
 
 import collections.abc as abc
-from typing import TYPE_CHECKING
 
 from bloomstore.errors import NoteNotFound, SpecError
 from bloomstore.held import whole
-
-if TYPE_CHECKING:
-    from bloomstore.store.store import Store
+from bloomstore.store.process.open_store import OpenStore
 
 MAX_NAME_BYTES = 480  # an LMDB key has at most 511
 
@@ -21,7 +18,7 @@ MAX_NAME_BYTES = 480  # an LMDB key has at most 511
 class Notes(abc.MutableMapping[str, bytes]):
     """store.notes["plugin/position"] = b"42"."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: OpenStore) -> None:
         self._store = store
 
     @whole

@@ -54,6 +54,7 @@ def open_store(
             folder.require()
         store = open_stores.find(folder)
         if store is not None:
+            assert isinstance(store, Store)
             if store.options != options:
                 raise SpecError(
                     f"{folder.path} is already open in this process with {store.options},"

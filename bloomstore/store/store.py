@@ -41,9 +41,9 @@ from bloomstore.errors import (
 from bloomstore.families.family import FilterSpec, is_same, resolved
 from bloomstore.held import whole
 from bloomstore.store.care import backup, repair
-from bloomstore.store.care.check import check_store
-from bloomstore.store.care.problem import Problem
+from bloomstore.store.care.check import Problem, check_store
 from bloomstore.store.durable import checkpoint, stage_files
+from bloomstore.store.durable.holding import writing
 from bloomstore.store.durable.startup import open_core
 from bloomstore.store.filter import Filter
 from bloomstore.store.notes import Notes
@@ -58,9 +58,9 @@ from bloomstore.store.process import open_stores
 from bloomstore.store.process.folder import Folder
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.watch import End
-from bloomstore.store.process.writer_lock import GENERATION
+from bloomstore.store.process.words import GENERATION
 from bloomstore.store.view import load_view
-from bloomstore.store.write import coming_chain, writer
+from bloomstore.store.write import coming_chain
 from bloomstore.store.write.batch import finish
 from bloomstore.store.write.batch_blocks import Batches, Block
 from bloomstore.store.write.group_commit import Group
@@ -317,7 +317,7 @@ class Store:
         with core.catalog.read() as view:
             if not view.journal_rows() and next(view.dirty_filter_rows(), None) is None:
                 return
-        with contextlib.suppress(StoreLocked), writer.writing(core):
+        with contextlib.suppress(StoreLocked), writing(core):
             checkpoint.every_filter(core)
 
     def has(self, core: Core) -> bool:
@@ -336,7 +336,7 @@ class Store:
         if self.batches.mine is not None:
             raise BatchError(f"{what} cannot be part of a batch")
         core = self.core
-        with writer.writing(core):
+        with writing(core):
             yield core
 
     def _forget(self, handle: Filter) -> None:

@@ -14,8 +14,9 @@ from bloomstore.catalog.view import CatalogView
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
+from bloomstore.store.durable.trust import chain_of, stage_of
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.process.writer_lock import GENERATION
+from bloomstore.store.process.words import GENERATION
 
 
 class StateName(StrEnum):
@@ -105,8 +106,8 @@ def load_view(core: Core, name: str, number: int | None = None) -> FilterView:
                 unapplied = _unapplied(view, live_rows)
         except DamagedRow as error:
             unreadable = str(error)
-    live = core.chain(live_rows, row.stages)
-    coming = None if coming_rows is None else core.chain(coming_rows, row.coming_stages)
+    live = chain_of(core, live_rows, row.stages)
+    coming = None if coming_rows is None else chain_of(core, coming_rows, row.coming_stages)
     state = _state(core, row, live, unapplied)
     if unreadable is not None:
         state = FilterState(StateName.DAMAGED, unreadable)
@@ -152,7 +153,7 @@ def counts_of(core: Core, number: int, chain: int) -> list[StageRow]:
 def _with_hints(core: Core, stage: StageRow) -> StageRow:
     if stage.sealed:
         return stage
-    segment = core.stage(stage).segment
+    segment = stage_of(core, stage).segment
     return (
         stage
         if segment is None

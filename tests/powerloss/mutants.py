@@ -23,8 +23,8 @@ from bloomstore.segment.segment import Segment
 from bloomstore.store import store
 from bloomstore.store.durable import checkpoint, recovery, stage_files
 from bloomstore.store.process import folder, open_files
-from bloomstore.store.process.writer_lock import GENERATION
-from bloomstore.store.write import writer
+from bloomstore.store.process.words import GENERATION
+from bloomstore.store.write import commit, counts
 from bloomstore.store.write.group_commit import Group
 
 
@@ -166,7 +166,7 @@ def catalogs_name_not_settled() -> None:
 
 def not_marked_dirty() -> None:
     """Adds of durability `process` do not say first that the catalog is behind."""
-    _replace(writer, "mark_dirty", nothing)
+    _replace(counts, "mark_dirty", nothing)
 
 
 def apply_outside_the_lock() -> None:
@@ -188,19 +188,19 @@ def apply_outside_the_lock() -> None:
             kernels.apply = now
 
     real_add = _replace(Group, "add", add)
-    real_write = _replace(writer, "write", write)
+    real_write = _replace(commit, "write", write)
 
 
 def applied_slowly() -> None:
     """Not broken: bits are set under the lock, but in a way that shows when they are not."""
     _replace(kernels, "apply", slow_apply)
     real_write = _replace(
-        writer, "write", lambda *arguments: real_write(*without_handle(arguments))
+        commit, "write", lambda *arguments: real_write(*without_handle(arguments))
     )
 
 
 def without_handle(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Those of writer.write, so that the bits of a single key are set by `kernels.apply`, too."""
+    """Those of commit.write, so that the bits of a single key are set by `kernels.apply`, too."""
     return arguments[:3]
 
 

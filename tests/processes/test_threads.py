@@ -18,7 +18,8 @@ import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import FilterFull, StoreClosed
 from bloomstore.keys import fingerprints
-from bloomstore.store.write import group_commit, writer
+from bloomstore.store.durable.holding import holding
+from bloomstore.store.write import group_commit
 
 DURABILITIES = ["commit", "process"]
 
@@ -206,7 +207,7 @@ def test_an_interrupted_thread_takes_only_its_own_add_with_it(
                     pass
                 monkeypatch.setattr(group_commit, "_add_all", interrupted)
                 mine = group_commit.Request(store.group, users._current, fingerprints(["mine"]))
-                with mine, pytest.raises(KeyboardInterrupt), writer.holding(store.core):
+                with mine, pytest.raises(KeyboardInterrupt), holding(store.core):
                     store.group._serve(store.core, mine)
                 monkeypatch.setattr(group_commit, "_add_all", real)
             assert other.result(timeout=30) is True

@@ -189,7 +189,7 @@ def test_dynamic_stages_are_all_alike(store: bloomstore.Store) -> None:
 
 def test_arrival_rates_survive_a_reopen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = {"now": 1_000_000.0}
-    monkeypatch.setattr("bloomstore.store.process.clock.since_boot", lambda: clock["now"])
+    monkeypatch.setattr("bloomstore.store.durable.clock.since_boot", lambda: clock["now"])
     spec = Flexible(baseline_bits=4096, hashes=4, capacity=100, expansion=ByRate())
     with bloomstore.open(path) as store:
         flows = store.create("flows", spec)

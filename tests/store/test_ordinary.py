@@ -11,7 +11,7 @@ import bloomstore
 from bloomstore import Fixed, Scalable, kernels
 from bloomstore.errors import FilterFull, StoreFailed, StoreLocked
 from bloomstore.families.family import FilterSpec
-from bloomstore.store.process.writer_lock import APPLIED, APPLYING, GENERATION
+from bloomstore.store.process.words import APPLIED, APPLYING, GENERATION
 from bloomstore.store.write import coming_chain, single_commit
 
 SPECS: list[FilterSpec] = [

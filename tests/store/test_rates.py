@@ -13,7 +13,7 @@ import bloomstore
 from bloomstore import ByRate, Flexible
 from bloomstore.catalog.rows import StageRow, pack_stage, stage_key, unpack_stage
 from bloomstore.families.expansion import MOST_DOUBLINGS
-from bloomstore.store.process import clock
+from bloomstore.store.durable import clock
 
 CAPACITY = 100
 SPEC = Flexible(baseline_bits=4096, hashes=4, capacity=CAPACITY, expansion=ByRate())

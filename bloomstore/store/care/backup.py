@@ -20,10 +20,10 @@ from bloomstore.catalog.catalog import Catalog
 from bloomstore.errors import StoreFailed
 from bloomstore.segment.mapping import copy_descriptor, make_folder, open_file, sync_directory
 from bloomstore.store.durable import checkpoint, recovery
+from bloomstore.store.durable.holding import writing
 from bloomstore.store.process.folder import Folder, own_errors
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.process.writer_lock import make_lock_files
-from bloomstore.store.write import writer
+from bloomstore.store.process.words import make_lock_files
 
 # Files of sealed stages that are copied after the lock; more of them would exhaust the descriptors.
 _MOST_OPEN = 256
@@ -48,7 +48,7 @@ def _copy(core: Core, target: Folder) -> None:
     sealed: dict[str, int] = {}
     most_open = min(_MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART_OPEN)
     try:
-        with writer.writing(core):
+        with writing(core):
             checkpoint.every_filter(core)
             with core.catalog.read() as view:
                 stages = [

@@ -8,6 +8,8 @@ a store that was closed is covered completely.
 from __future__ import annotations
 
 import collections.abc as abc
+from dataclasses import dataclass
+from pathlib import Path
 
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.errors import (
@@ -20,10 +22,23 @@ from bloomstore.errors import (
 from bloomstore.segment.blocks import blocks_in
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, segment_number
 from bloomstore.segment.segment import Segment
-from bloomstore.store.care.problem import Problem
 from bloomstore.store.durable.trust import LOOKS
 from bloomstore.store.process.damage import Damage, examine
 from bloomstore.store.process.open_files import Core, missing_of
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, and where. `filter_name` is None for what belongs to the store as a whole."""
+
+    path: Path
+    offset: int
+    what: str
+    filter_name: str | None = None
+
+    def __str__(self) -> str:
+        owner = f"filter {self.filter_name!r}: " if self.filter_name is not None else ""
+        return f"{owner}{self.path}: at byte {self.offset}: {self.what}"
 
 
 def check_store(core: Core, only: str | None = None) -> abc.Iterator[Problem]:

@@ -25,6 +25,7 @@ from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.segment.blocks import block_checksums
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
+from bloomstore.store.durable.trust import stage_of
 from bloomstore.store.process.damage import SYNC_FAILED, changed_blocks
 from bloomstore.store.process.open_files import Core
 
@@ -92,7 +93,7 @@ def _one_stage(
 
     Raises StoreFailed and poisons the stage when a sync fails.
     """
-    segment = core.stage(stage).segment
+    segment = stage_of(core, stage).segment
     if segment is None or stage.poisoned is not None:
         return False  # its rows stay in the journal until it is recovered or rebuilt
     for entry in entries:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections.abc as abc
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,10 +27,8 @@ from bloomstore.filters.damaged import undamaged_bits
 from bloomstore.segment.header import filter_number, segment_number
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store.process.damage import UNAPPLIED
-from bloomstore.store.process.writer_lock import APPLIED, APPLYING, BOOT, GENERATION
-
-if TYPE_CHECKING:
-    from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.words import APPLIED, APPLYING, BOOT, GENERATION
 
 
 def rollback(core: Core) -> str | None:

@@ -30,11 +30,10 @@ from bloomstore.families.expansion import ByRate
 from bloomstore.families.stage import StageSpec
 from bloomstore.segment.blocks import block_checksums, zero_checksums
 from bloomstore.segment.header import SegmentHeader
-from bloomstore.segment.mapping import open_file, sync_directory
+from bloomstore.segment.mapping import open_file, sync_directory, try_flock
 from bloomstore.segment.segment import make_segment
-from bloomstore.store.process import clock
+from bloomstore.store.durable import clock
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.process.writer_lock import try_flock
 
 log = logging.getLogger("bloomstore")
 

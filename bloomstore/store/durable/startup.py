@@ -12,7 +12,7 @@ from bloomstore.store.durable import recovery, stage_files
 from bloomstore.store.options import StoreOptions
 from bloomstore.store.process.folder import Folder
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.process.writer_lock import BOOT
+from bloomstore.store.process.words import BOOT
 
 
 def open_core(folder: Folder, options: StoreOptions) -> Core:

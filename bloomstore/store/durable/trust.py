@@ -26,7 +26,6 @@ import collections.abc as abc
 import contextlib
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +40,7 @@ from bloomstore.segment.blocks import (
     joined_ranges,
     ones_checksums,
 )
+from bloomstore.segment.mapping import passes
 from bloomstore.segment.segment import READ_WHOLE_BYTES, WORD_SET_BITS, Segment, open_segment
 from bloomstore.store.durable import recovery
 from bloomstore.store.process.damage import (
@@ -51,15 +51,32 @@ from bloomstore.store.process.damage import (
     read_known,
     still_damaged,
 )
-from bloomstore.store.process.writer_lock import APPLYING
-
-if TYPE_CHECKING:
-    from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.open_files import Core, missing_stages
+from bloomstore.store.process.words import APPLYING
 
 log = logging.getLogger("bloomstore")
 
 # How often a stage that is being changed is looked at again.
 LOOKS = 5
+
+
+def stage_of(core: Core, row: StageRow) -> Stage:
+    """A living stage; one that cannot be mapped or was poisoned carries its doubt."""
+    writable = not (core.options.read_only or row.sealed)
+    try:
+        segment = core.segment(row, writable=writable)
+    except OSError as error:
+        doubt = f"stage {row.stage}: {error.strerror}: {error.filename}"
+        return Stage(row, None, doubt, passes=passes(error))
+    except BloomStoreError as error:
+        return Stage(row, None, f"stage {row.stage}: {error}")
+    return trusted(core, row, segment)
+
+
+def chain_of(core: Core, rows: list[StageRow], count: int) -> Chain:
+    """The chain of these stages; it is in doubt if they are not so many, or not all."""
+    stages = [stage_of(core, row) for row in rows]
+    return Chain(stages, missing_stages(rows, count))
 
 
 def trusted(core: Core, row: StageRow, segment: Segment) -> Stage:

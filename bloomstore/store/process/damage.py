@@ -25,7 +25,7 @@ from bloomstore import kernels
 from bloomstore.catalog.rows import JournalRow, StageRow
 from bloomstore.segment.blocks import blocks_in, damaged_blocks, touched_blocks
 from bloomstore.segment.segment import WORD_SET_BITS, Segment
-from bloomstore.store.process.writer_lock import APPLYING
+from bloomstore.store.process.words import APPLYING
 
 if TYPE_CHECKING:
     from bloomstore.store.process.open_files import Core

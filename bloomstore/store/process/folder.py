@@ -38,7 +38,7 @@ from bloomstore.errors import (
     UnsupportedPlatform,
 )
 from bloomstore.segment.mapping import make_folder, sync_directory
-from bloomstore.store.process.writer_lock import make_lock_files
+from bloomstore.store.process.words import make_lock_files
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "fuse.sshfs", "lustre"}
 _VOLATILE = {"tmpfs", "ramfs"}

@@ -1,7 +1,9 @@
 """What all parts of an open store share: folder, catalog, lock, mapped segments.
 
 A core belongs to one process: a forked child makes its own. Handles and writers reach everything
-through it. Mapping a stage includes the question whether it can be trusted.
+through it.
+
+Not here: whether a mapped stage can be trusted (durable/trust.py).
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from bloomstore.catalog.view import CatalogChange, CatalogView
 from bloomstore.catalog.witness import Witness
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, DamagedFile, StoreFailed
-from bloomstore.filters.chain import Chain, Stage
 from bloomstore.held import Holding
 from bloomstore.segment.mapping import passes
 from bloomstore.segment.segment import Segment, open_segment
-from bloomstore.store.durable import trust
 from bloomstore.store.options import StoreOptions
 from bloomstore.store.process.folder import Folder, boot_id
 from bloomstore.store.process.place import Place, identity
-from bloomstore.store.process.writer_lock import COMMITTED, GENERATION, Hold, Users, WriterLock
+from bloomstore.store.process.users import Users
+from bloomstore.store.process.words import COMMITTED, GENERATION
+from bloomstore.store.process.writer_lock import Hold, WriterLock
 
 log = logging.getLogger("bloomstore")
 
@@ -179,23 +181,6 @@ class Core(Holding):
             return None
         except BloomStoreError:
             return None
-
-    def stage(self, row: StageRow) -> Stage:
-        """A living stage; one that cannot be mapped or was poisoned carries its doubt."""
-        writable = not (self.options.read_only or row.sealed)
-        try:
-            segment = self.segment(row, writable=writable)
-        except OSError as error:
-            doubt = f"stage {row.stage}: {error.strerror}: {error.filename}"
-            return Stage(row, None, doubt, passes=passes(error))
-        except BloomStoreError as error:
-            return Stage(row, None, f"stage {row.stage}: {error}")
-        return trust.trusted(self, row, segment)
-
-    def chain(self, rows: list[StageRow], count: int) -> Chain:
-        """The chain of these stages; it is in doubt if they are not so many, or not all."""
-        stages = [self.stage(row) for row in rows]
-        return Chain(stages, missing_stages(rows, count))
 
     def owner(self, view: CatalogView, number: int) -> FilterRow | None:
         """The filter with this number. Names are remembered: reading all rows takes long."""

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
 
 from bloomstore.errors import StoreFailed
 from bloomstore.store.process.folder import Folder
+from bloomstore.store.process.open_store import OpenStore
 from bloomstore.store.process.place import Identity, identity
 from bloomstore.store.process.watch import End, Watch
 
-if TYPE_CHECKING:
-    from bloomstore.store.store import Store
-
 # Protects the registry and the number of users of each store; outermost of all locks.
 lock = threading.RLock()
-_open: dict[Identity, Store] = {}  # by the file of the catalog, whatever path leads to it
+_open: dict[Identity, OpenStore] = {}  # by the file of the catalog, whatever path leads to it
 
 
-def find(folder: Folder) -> Store | None:
+def find(folder: Folder) -> OpenStore | None:
     """The open store in this folder. Raises StoreFailed if it was opened there under another path.
 
     Such a store was moved, and LMDB environments must not be opened twice.
@@ -44,13 +41,13 @@ def find(folder: Folder) -> Store | None:
     return store
 
 
-def remember(store: Store) -> None:
+def remember(store: OpenStore) -> None:
     """Enters an open store."""
     _open[store.core.data] = store
     _watch.begin()
 
 
-def forget(store: Store) -> None:
+def forget(store: OpenStore) -> None:
     """Takes out a store that is being closed."""
     for key in [key for key, known in _open.items() if known is store]:
         del _open[key]

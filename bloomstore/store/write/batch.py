@@ -22,10 +22,11 @@ from bloomstore.errors import FilterFull
 from bloomstore.filters.chain import Chain
 from bloomstore.held import whole
 from bloomstore.store.durable import checkpoint, stage_files, trust
+from bloomstore.store.durable.holding import writing
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.view import FilterView, load_view
-from bloomstore.store.write import writer
-from bloomstore.store.write.writer import Part, Prints
+from bloomstore.store.write import commit, growth, plan, writer
+from bloomstore.store.write.plan import Part, Prints
 
 
 class Batch:
@@ -91,7 +92,7 @@ def add_together(core: Core, wanted: abc.Sequence[tuple[FilterView, Prints]]) ->
                 fresh = [(load_view(core, old.row.name), mine) for old, mine in wanted]
                 add_together(core, fresh)
                 return
-    journal_bytes = writer.write(core, parts) if parts else 0
+    journal_bytes = commit.write(core, parts) if parts else 0
     for row, chain in full:
         checkpoint.seal(core, row, chain.newest.row)
     for view, prints in at_once:
@@ -113,15 +114,15 @@ def _plan_chain(
     prints = prints[~chain.find_in_older(prints)]
     while len(prints):
         taken = 0
-        if writer.has_room(chain):
-            part, taken = writer.plan(core, chain.newest, prints)
+        if plan.has_room(chain):
+            part, taken = plan.plan(core, chain.newest, prints)
             if part is not None:
                 parts.append(part)
         if taken == len(prints):
             return
         prints = prints[taken:]
-        grown = writer.publish_next(core, row, chain)
-        if writer.has_room(chain):
+        grown = growth.publish_next(core, row, chain)
+        if plan.has_room(chain):
             full.append((row, chain))
         chain = grown
         prints = prints[~chain.find_in_older(prints)]
@@ -131,7 +132,7 @@ def _plan_chain(
 def finish(core: Core, batch: Batch) -> None:
     """Makes everything durable that was collected. Raises FilterNotFound for a dropped filter."""
     for part in batch.parts():
-        with writer.writing(core):
+        with writing(core):
             wanted = [
                 (load_view(core, batch.names[number], number), prints)
                 for number, prints in part.items()

@@ -24,8 +24,8 @@ from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store.durable import stage_files, trust
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.view import FilterView, load_view
-from bloomstore.store.write import writer
-from bloomstore.store.write.writer import Prints
+from bloomstore.store.write import counts, growth, plan
+from bloomstore.store.write.plan import Prints
 
 # Fewer keys go through the journal: 2^20 of them are 16 MiB, two checkpoints.
 LEAST_KEYS = 1 << 20
@@ -48,10 +48,10 @@ def load(core: Core, view: FilterView, chunks: abc.Iterable[Prints]) -> int:
     chain = load_view(core, view.row.name).live
     target: _Target | None = None
     for chunk in chunks:
-        prints = writer.unknown_to_older(chain, chunk)
+        prints = plan.unknown_to_older(chain, chunk)
         while len(prints):
-            if not writer.has_room(chain):
-                chain = writer.publish_next(core, view.row, chain, added)
+            if not plan.has_room(chain):
+                chain = growth.publish_next(core, view.row, chain, added)
             if target is None:
                 target = _Target(core, view.row, chain.newest)
             taken, new = target.insert(prints)
@@ -59,9 +59,9 @@ def load(core: Core, view: FilterView, chunks: abc.Iterable[Prints]) -> int:
             prints = prints[taken:]
             if len(prints):
                 chain = target.publish(chain)
-                chain = writer.grow(core, view.row, chain, added)
+                chain = growth.grow(core, view.row, chain, added)
                 target = None
-                prints = writer.unknown_to_older(chain, prints)
+                prints = plan.unknown_to_older(chain, prints)
     if target is not None:
         target.publish(chain)
     return added
@@ -80,8 +80,8 @@ class _Target:
 
     def _counts(self, stage: Stage) -> tuple[int, int]:
         if self._row.durability == "commit":
-            return writer.counts(self._core, stage)
-        writer.mark_dirty(self._core, self._row)
+            return counts.of_stage(self._core, stage)
+        counts.mark_dirty(self._core, self._row)
         assert stage.segment is not None
         return stage.segment.words[WORD_SET_BITS], stage.segment.words[WORD_KEYS]
 
@@ -108,6 +108,6 @@ class _Target:
         known = self._stage.with_counts(self._set_bits, self._keys)
         fresh = stage_files.replace_segment(core, known, self._vector, entries)
         crash_point("bulk load: stage published")
-        stage = core.stage(fresh)
+        stage = trust.stage_of(core, fresh)
         stage_files.bury(core)
         return Chain([*chain.stages[:-1], stage])

@@ -19,7 +19,6 @@ source had not given yet.
 from __future__ import annotations
 
 import collections.abc as abc
-from typing import TYPE_CHECKING
 
 from bloomstore.catalog.rows import FilterRow
 from bloomstore.catalog.view import CatalogChange
@@ -32,12 +31,10 @@ from bloomstore.keys import Key, fingerprint_chunks
 from bloomstore.segment.blocks import damaged_blocks
 from bloomstore.store.durable import checkpoint, stage_files
 from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.open_store import OpenStore
 from bloomstore.store.view import FilterView, load_view
-from bloomstore.store.write import bulk_load, writer
+from bloomstore.store.write import bulk_load, growth, plan, writer
 from bloomstore.store.write.stage_in_memory import Gathering, Outgrown
-
-if TYPE_CHECKING:
-    from bloomstore.store.store import Store
 
 # A chain of many keys is written so often until it is full: a file costs its length, and a rebuild
 # that dies reads again what was not written.
@@ -47,7 +44,7 @@ _KEPT = 8
 class Rebuild:
     """The coming chain of one filter."""
 
-    def __init__(self, store: Store, name: str, view: FilterView) -> None:
+    def __init__(self, store: OpenStore, name: str, view: FilterView) -> None:
         assert view.row.coming_chain is not None
         self._store = store
         self.name = name
@@ -134,8 +131,8 @@ class Rebuild:
                 view = self._view(core)
                 assert view.coming is not None
                 row, chain = writer.coming_row(view.row), view.coming
-                if not writer.has_room(chain):
-                    chain = writer.publish_next(core, row, chain)
+                if not plan.has_room(chain):
+                    chain = growth.publish_next(core, row, chain)
                 self._gathering = Gathering(core, row, chain)
         return self._gathering
 
@@ -147,7 +144,7 @@ class Rebuild:
             view = self._view(core)
             assert view.coming is not None
             if view.coming.newest.row.number == full:  # else a writer has found it full, too
-                writer.grow(core, writer.coming_row(view.row), view.coming, self.added)
+                growth.grow(core, writer.coming_row(view.row), view.coming, self.added)
 
     @whole
     def switch(self) -> None:
@@ -230,7 +227,7 @@ def doubt_of(chain: Chain) -> str:
     return chain.doubt or chain.damage or ""
 
 
-def _id(store: Store, number: int, chain: int) -> str:
+def _id(store: OpenStore, number: int, chain: int) -> str:
     return f"{store.incarnation}/{number}/{chain}"
 
 
@@ -240,26 +237,26 @@ def declared_capacity(row: FilterRow) -> int:
 
 
 @whole
-def is_live(store: Store, name: str, chain_id: str) -> bool:
+def is_live(store: OpenStore, name: str, chain_id: str) -> bool:
     """Whether the chain with this id was switched to, and no other one since."""
     row = load_view(store.core, name).row
     return _id(store, row.number, row.live_chain) == chain_id
 
 
 @whole
-def left_behind(store: Store, name: str) -> Rebuild | None:
+def left_behind(store: OpenStore, name: str) -> Rebuild | None:
     """The rebuild of this filter that was begun and not ended, whoever has begun it."""
     with store.changing("a rebuild") as core:
         return _left_behind(store, core, name)
 
 
-def _left_behind(store: Store, core: Core, name: str) -> Rebuild | None:
+def _left_behind(store: OpenStore, core: Core, name: str) -> Rebuild | None:
     view = load_view(core, name)
     return Rebuild(store, name, view) if view.coming and view.coming.stages else None
 
 
 @whole
-def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
+def resume(store: OpenStore, name: str, chain_id: str) -> Rebuild | None:
     """The rebuild with this id, if its coming chain is there still and can be trusted."""
     with store.changing("a rebuild") as core:
         found = _left_behind(store, core, name)
@@ -270,7 +267,9 @@ def resume(store: Store, name: str, chain_id: str) -> Rebuild | None:
 
 
 @whole
-def begin(store: Store, name: str, spec: FilterSpec | None, *, is_declared: bool = True) -> Rebuild:
+def begin(
+    store: OpenStore, name: str, spec: FilterSpec | None, *, is_declared: bool = True
+) -> Rebuild:
     """Starts a rebuild; one that a dead process left behind is buried first.
 
     is_declared: somebody has asked for this capacity; else it is what the keys of today take, and
@@ -281,7 +280,7 @@ def begin(store: Store, name: str, spec: FilterSpec | None, *, is_declared: bool
 
 
 def begin_in(
-    store: Store, core: Core, name: str, spec: FilterSpec | None, *, is_declared: bool = True
+    store: OpenStore, core: Core, name: str, spec: FilterSpec | None, *, is_declared: bool = True
 ) -> Rebuild:
     """The same, called under the writer lock."""
     row = load_view(core, name).row

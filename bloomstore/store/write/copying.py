@@ -11,7 +11,6 @@ half a copy. Readers go on; writers wait for about as long as the files take to 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,12 +22,10 @@ from bloomstore.held import whole
 from bloomstore.store.durable import stage_files
 from bloomstore.store.process.damage import examine
 from bloomstore.store.process.open_files import Core
+from bloomstore.store.process.open_store import OpenStore
 from bloomstore.store.view import FilterView, counts_of, load_view
 from bloomstore.store.write import writer
 from bloomstore.store.write.coming_chain import Rebuild, begin_in
-
-if TYPE_CHECKING:
-    from bloomstore.store.store import Store
 
 
 class NotCopyable(BloomStoreError):
@@ -36,7 +33,7 @@ class NotCopyable(BloomStoreError):
 
 
 @whole
-def begin_copy(store: Store, name: str, other: Store, other_name: str) -> Rebuild:
+def begin_copy(store: OpenStore, name: str, other: OpenStore, other_name: str) -> Rebuild:
     """Starts a rebuild whose coming chain is what the other filter is, with its spec.
 
     Raises NotCopyable if the other one cannot be trusted, SpecError if its seed is another one.
@@ -58,7 +55,7 @@ def begin_copy(store: Store, name: str, other: Store, other_name: str) -> Rebuil
         return new
 
 
-def _trusted(store: Store, name: str) -> FilterView:
+def _trusted(store: OpenStore, name: str) -> FilterView:
     view = load_view(store.core, name)
     if not view.state.is_sound:
         raise NotCopyable(f"filter {name!r} of {store.path} cannot be copied: {view.state}")
@@ -93,7 +90,7 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
     stage_files.replace_segment(core, wanted, vector, [])
 
 
-def _require_sound_blocks(store: Store, stage: Stage) -> None:
+def _require_sound_blocks(store: OpenStore, stage: Stage) -> None:
     """After the copy: a block that was damaged before it is so still."""
     assert stage.segment is not None
     damaged = stage.damaged

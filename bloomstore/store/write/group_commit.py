@@ -18,11 +18,12 @@ from bloomstore.errors import BloomStoreError, StoreFailed
 from bloomstore.held import Holding
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, OneKey
 from bloomstore.store.durable import recovery
+from bloomstore.store.durable.holding import holding
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.view import FilterView
 from bloomstore.store.write import single_commit, writer
 from bloomstore.store.write.batch import add_together, as_bytes
-from bloomstore.store.write.writer import Prints
+from bloomstore.store.write.plan import Prints
 
 
 class Request(Holding):
@@ -87,7 +88,7 @@ class Group:
         mine = Request(self, view, prints)
         with mine, core.lock.threads():
             if not mine.is_done:
-                with writer.holding(core, keep=keep):
+                with holding(core, keep=keep):
                     self._serve(core, mine)
         if mine.error is not None:
             raise mine.error

@@ -17,10 +17,10 @@ from __future__ import annotations
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, OneKey
 from bloomstore.store.durable import checkpoint
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.process.writer_lock import APPLIED, APPLYING, GENERATION
+from bloomstore.store.process.words import APPLIED, APPLYING, GENERATION
 from bloomstore.store.view import FilterView
-from bloomstore.store.write import writer
-from bloomstore.store.write.writer import Prints
+from bloomstore.store.write import commit, plan
+from bloomstore.store.write.plan import Prints
 
 
 def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = None) -> int | None:
@@ -29,7 +29,7 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
     `handle` is given with one key: it can say what that changes in less time than a kernel.
     """
     live = view.live
-    if core.doubt is not None or view.coming is not None or not writer.has_room(live):
+    if core.doubt is not None or view.coming is not None or not plan.has_room(live):
         return None
     if core.unrecorded:
         return None
@@ -54,20 +54,20 @@ def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = No
             ):
                 return None
             if handle is None:
-                prints = writer.unknown_to_older(live, prints)
+                prints = plan.unknown_to_older(live, prints)
                 if not len(prints):
                     return 0
-                part, taken = writer.plan(core, live.newest, prints)
+                part, taken = plan.plan(core, live.newest, prints)
                 if taken < len(prints):
                     return None
             else:
                 bits = handle._missing_bits(prints, view.generation)
-                part = writer.plan_one(core, live.newest, prints, bits) if bits > 0 else None
+                part = plan.plan_one(core, live.newest, prints, bits) if bits > 0 else None
                 if part is None and bits:
                     return None
             if part is None:
                 return 0
-            journal_bytes = writer.write(core, [part], (change, moment[0]), handle)
+            journal_bytes = commit.write(core, [part], (change, moment[0]), handle)
             core.last_commit = number, (moment[0] + 1, moment[1])
         if journal_bytes:
             checkpoint.if_due(core, part.stage, journal_bytes)

@@ -18,8 +18,8 @@ from bloomstore.filters.chain import Chain, Stage
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
 from bloomstore.store.durable import stage_files, trust
 from bloomstore.store.process.open_files import Core
-from bloomstore.store.write import writer
-from bloomstore.store.write.writer import Prints
+from bloomstore.store.write import counts, plan
+from bloomstore.store.write.plan import Prints
 
 
 class Outgrown(StoreFailed):
@@ -43,8 +43,8 @@ class Gathering:
 
     def _counts(self, core: Core, stage: Stage) -> tuple[int, int]:
         if self._row.durability == "commit":
-            return writer.counts(core, stage)
-        writer.mark_dirty(core, self._row)
+            return counts.of_stage(core, stage)
+        counts.mark_dirty(core, self._row)
         assert stage.segment is not None
         return stage.segment.words[WORD_SET_BITS], stage.segment.words[WORD_KEYS]
 
@@ -54,7 +54,7 @@ class Gathering:
         When the stage gets full it may have gone through more: some of them were known before.
         Raises StoreFailed if one of them is not found afterwards.
         """
-        unknown = writer.unknown_to_older(self._chain, prints)
+        unknown = plan.unknown_to_older(self._chain, prints)
         spec = self._spec
         taken, new, bits = kernels.insert(
             self._vector,
