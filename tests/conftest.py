@@ -10,6 +10,8 @@ import hypothesis
 import pytest
 
 import bloomstore
+from tests.support.quick_stores import open_quietly, quick_folder
+from tests.support.soundness import assert_sound
 
 # Processes that the tests start need no threads for linear algebra: numpy starts them at its
 # import, a third of the processor time of `import bloomstore`.
@@ -39,7 +41,8 @@ def store(path: Path) -> abc.Iterator[bloomstore.Store]:
     assert_sound(path)
 
 
-def assert_sound(path: Path) -> None:
-    """The store at this path has no problem."""
-    with bloomstore.open(path, create=False) as store:
-        assert [str(problem) for problem in store.check()] == []
+@pytest.fixture(scope="module")
+def measured() -> abc.Iterator[bloomstore.Store]:
+    """A store without a journal: what is measured here are bits, not crashes."""
+    with quick_folder() as folder, open_quietly(folder / "store", durability="process") as store:
+        yield store

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import sqlalchemy as sa
 
@@ -50,7 +49,7 @@ def database(url: str | None) -> Iterator[str]:
     if url is not None:
         yield url
         return
-    from sql import servers
+    from tests.sql.support import servers
 
     with servers.postgresql() as found:
         yield found.render_as_string(hide_password=False)

@@ -42,7 +42,7 @@ import sqlalchemy as sa
 from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import bloomstore
 from bloomstore.sql import BloomPlugin, Guard, Guarded, GuardedSession
@@ -142,7 +142,7 @@ def databases(arguments: argparse.Namespace) -> Iterator[tuple[str, sa.URL]]:
 
 @contextmanager
 def database(kind: str) -> Iterator[sa.URL]:
-    from sql import servers
+    from tests.sql.support import servers
 
     if kind == "sqlite":
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:

@@ -23,14 +23,13 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-
-from powerloss import plans
-from powerloss.campaign import Judges, Plan, Recording, Report, record, record_recovery
-from powerloss.device import Fault
-from powerloss.scenes import SCENES
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bloomstore.crash import POINTS
+from tests.powerloss import plans
+from tests.powerloss.campaign import Judges, Plan, Recording, Report, record, record_recovery
+from tests.powerloss.device import Fault
+from tests.powerloss.scenes import SCENES
 
 KILL_POINTS = [point for point in POINTS if not point.startswith("recovery")]
 CALLS = [

@@ -16,14 +16,14 @@ import time
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lmdb
-from faults.damage import damage_row, flip_byte, make_store, read, zero_run
 
 from bloomstore.errors import BloomStoreError
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import read_header
+from tests.faults.damage import damage_row, flip_byte, make_store, read, zero_run
 
 
 def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:

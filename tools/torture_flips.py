@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from faults.flips import HARMLESS, Flips, make_store
+from tests.faults.flips import HARMLESS, Flips, make_store
 
 OUTCOMES = ("ok", "maybe", "refused", "broken")
 

@@ -6,7 +6,7 @@ In: numpy arrays and geometries; out: numpy arrays. This file checks the argumen
 addresses of buffers and lets go of the GIL; the loops are in find.h, insert.h and insert_threads.h.
 
 Invariants
-  1. Same arguments, same results and same kinds of errors as numpy_twin.py (tests/parity).
+  1. Same arguments, same results and same kinds of errors as numpy_twin.py (tests/kernels).
   2. A loop only starts on a vector whose length is that of its geometry, so that no address can
      lie outside; the numbers of the geometry are checked again, whoever made the object.
   3. Buffers are held while a loop runs, so a mapped file cannot be closed under it.

@@ -4,7 +4,7 @@ In: vectors (uint8 arrays, usually over a mapped file), their geometries, and fi
 (uint64[n, 2]); out: answers, or set bits. A key is new when adding it sets at least one bit.
 
 Invariants
-  1. Same arguments, same results, bit for bit and stop for stop, as compiled.pyx (tests/parity).
+  1. Same arguments, same results, bit for bit and stop for stop, as compiled.pyx (tests/kernels).
   2. find, preview and count_bits write nothing; insert and apply only ever set bits.
   3. Nothing here is locked: one thread at a time may change a vector, any number may read it. A
      reader beside the writer sees each bit either set or not yet set.

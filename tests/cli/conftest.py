@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.runner import Cli
 
 import bloomstore
+from tests.cli.runner import Cli
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.runner import Cli
 
 import bloomstore
 from bloomstore.cli.commands import ls
 from bloomstore.cli.main import COMMANDS
+from tests.cli.runner import Cli
 
 
 def _python(*argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

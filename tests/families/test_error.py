@@ -23,7 +23,7 @@ allowed the factor LUCK, and sees that much less. Scalable's first stage has 0.1
 so about a seventh of these counts; what it promises as a whole is measured in test_growth.py. At
 1e-6 the slow tests see 1.3 x; naive double hashing, the known trap of small tight vectors, gave
 6.9 to 18 x, and that sizes are right is seen without asking in test_stages.py. The numpy kernels
-ask a tenth as many keys: they give the same bits as the compiled ones (tests/parity).
+ask a tenth as many keys: they give the same bits as the compiled ones (tests/kernels).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import pytest
 
 import bloomstore
 from bloomstore import kernels
-from families.chance import most
-from families.variants import (
+from tests.support.chance import most
+from tests.support.variants import (
     TARGETS,
     VARIANTS,
     FreshKeys,

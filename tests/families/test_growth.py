@@ -10,7 +10,7 @@ What would be seen at the last step, at one false alarm in 10^6 assertions, with
 1e-6 (0.8). Where the promise is about the average (LUCK), that holds for the comparison with the
 bits. Steps before the last ask fewer keys. That stages have the right number of bits is seen to a
 few percent, and for 1e-6 too, in test_stages.py. The numpy kernels ask a tenth, and start from 16
-keys only: they give the same bits (tests/parity).
+keys only: they give the same bits (tests/kernels).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import bloomstore
 from bloomstore import kernels
 from bloomstore.families.stage import StageSpec
 from bloomstore.theory.scalable import compound_error
-from families.chance import most
-from families.variants import (
+from tests.support.chance import most
+from tests.support.variants import (
     TARGETS,
     VARIANTS,
     FreshKeys,

@@ -11,7 +11,7 @@ import pytest
 import bloomstore
 from bloomstore import Fixed, Flexible, kernels
 from bloomstore.families.family import FilterSpec
-from families.variants import count_reported
+from tests.support.variants import count_reported
 
 GIB = 1 << 30
 # Every key dirties `hashes` pages: few keys keep what is written to the disk below 200 MB.

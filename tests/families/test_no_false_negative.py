@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import bloomstore
 from bloomstore.errors import FilterFull
 from bloomstore.keys import Key
-from families.folders import open_quietly, quick_folder
-from families.variants import VARIANTS, Variant
+from tests.support.quick_stores import open_quietly, quick_folder
+from tests.support.variants import VARIANTS, Variant
 
 keys = st.one_of(
     st.integers(-(2**63), 2**63 - 1),

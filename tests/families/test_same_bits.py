@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import bloomstore
 from bloomstore import kernels
-from families.folders import open_quietly, quick_folder
-from families.variants import VARIANTS
+from tests.support.checkout import environment
+from tests.support.quick_stores import open_quietly, quick_folder
+from tests.support.variants import VARIANTS
 
 HAS_COMPILED = importlib.util.find_spec("bloomstore.kernels.compiled") is not None
 
@@ -41,16 +40,9 @@ def digest_of_all_variants(path: Path) -> str:
 
 def digest_in_a_process(path: Path, hash_seed: str, backend: str) -> tuple[str, str]:
     """The kernels and the digest that a new process prints."""
-    here = Path(__file__)
-    search = [str(here.parents[1]), str(Path(bloomstore.__file__).parents[1])]
-    environment = os.environ | {
-        "PYTHONHASHSEED": hash_seed,
-        "BLOOMSTORE_KERNELS": backend,
-        "PYTHONPATH": os.pathsep.join(search),
-    }
     done = subprocess.run(
-        [sys.executable, str(here), str(path)],
-        env=environment,
+        [sys.executable, "-m", "tests.families.test_same_bits", str(path)],
+        env=environment(PYTHONHASHSEED=hash_seed, BLOOMSTORE_KERNELS=backend),
         capture_output=True,
         text=True,
         check=False,

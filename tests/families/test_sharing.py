@@ -18,7 +18,7 @@ from bloomstore import Dynamic, Flexible, Scalable, Sequence
 from bloomstore.families.family import FilterSpec
 from bloomstore.layout.layouts import Layout, Scheme
 from bloomstore.store.filter import Filter
-from families.variants import FreshKeys, absent_keys, made
+from tests.support.variants import FreshKeys, absent_keys, made
 
 ABSENT = 200_000
 SIGMAS = 5.0

@@ -10,7 +10,7 @@ import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.layout.layouts import Layout
 from bloomstore.theory.vector import LN2, optimal_bits, optimal_hashes
-from families.variants import (
+from tests.support.variants import (
     TARGETS,
     VARIANTS,
     FreshKeys,
@@ -19,7 +19,7 @@ from families.variants import (
     keeps_bound_always,
     open_next,
 )
-from families.variants import made as made_in
+from tests.support.variants import made as made_in
 
 all_targets = pytest.mark.parametrize("target_error", TARGETS, ids=lambda error: f"{error:g}")
 

@@ -23,7 +23,7 @@ from bloomstore.families.stage import FullBy, StageSpec
 from bloomstore.keys import fingerprint_chunks
 from bloomstore.layout.contract import LayoutCode
 from bloomstore.theory.vector import plain_fill, plain_variance
-from families.variants import (
+from tests.support.variants import (
     TARGETS,
     VARIANTS,
     FreshKeys,

@@ -20,14 +20,11 @@ import threading
 import warnings
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from powerloss.device import Fault, Faults
-
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import BloomStoreError, StoreFailed
+from tests.powerloss.device import Fault, Faults
+from tests.support.checkout import environment
 
 SPECS = {
     "growing": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
@@ -361,12 +358,12 @@ def say(line: dict[str, object]) -> None:
 
 
 def run(
-    task: str, folder: Path, *arguments: str, environment: dict[str, str] | None = None
+    task: str, folder: Path, *arguments: str, variables: dict[str, str] | None = None
 ) -> list[dict[str, object]]:
     """Runs a task in a process of its own; returns what it says. It must end well."""
     done = subprocess.run(
-        [sys.executable, __file__, task, folder, *arguments],
-        env=os.environ | (environment or {}),
+        [sys.executable, "-m", "tests.faults.refused_life", task, folder, *arguments],
+        env=environment(**(variables or {})),
         capture_output=True,
         text=True,
         check=False,

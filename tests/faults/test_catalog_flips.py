@@ -7,13 +7,13 @@ import struct
 from pathlib import Path
 
 import pytest
-from faults import flips
 
 import bloomstore
 from bloomstore import Dynamic, Scalable
 from bloomstore.catalog.catalog import Catalog
 from bloomstore.catalog.pages import walk
 from bloomstore.errors import DamagedFile, DamagedRow, FilterNotFound, StoreFailed
+from tests.faults import flips
 
 FLIPS = 60
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.damage import in_a_process_that_is_killed
 
 import bloomstore
 from bloomstore import Fixed
@@ -16,6 +15,7 @@ from bloomstore.catalog.rows import Durability
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, PAGE_BYTES
 from bloomstore.segment.segment import read_header
 from bloomstore.store.durable import trust
+from tests.faults.damage import in_a_process_that_is_killed
 
 KEYS = np.arange(300_000)
 DURABILITIES: list[Durability] = ["commit", "process"]

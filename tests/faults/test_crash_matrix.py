@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from faults.promise import assert_goes_on, assert_promise_kept, run_workload
 
 from bloomstore.crash import POINTS
+from tests.faults.promise import assert_goes_on, assert_promise_kept, run_workload
 
 RECOVERY = [point for point in POINTS if point.startswith("recovery")]
 # Those of a rebuild are visited in tests/rebuild/test_kills.py.

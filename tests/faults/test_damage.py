@@ -14,7 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.damage import (
+
+import bloomstore
+from bloomstore import Filter, Fixed, Scalable
+from bloomstore.errors import FilterFull
+from bloomstore.families.family import FilterSpec
+from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
+from bloomstore.segment.segment import read_header
+from tests.faults.damage import (
     KEYS,
     NAMES,
     damage_row,
@@ -24,13 +31,6 @@ from faults.damage import (
     read,
     zero_run,
 )
-
-import bloomstore
-from bloomstore import Filter, Fixed, Scalable
-from bloomstore.errors import FilterFull
-from bloomstore.families.family import FilterSpec
-from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
-from bloomstore.segment.segment import read_header
 
 ROUNDS = 60
 

@@ -22,10 +22,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from faults.refused_life import SPECS, SYNC_FAILED, run
-from powerloss.device import failing
 
 import bloomstore
+from tests.faults.refused_life import SPECS, SYNC_FAILED, run
+from tests.powerloss.device import failing
 
 
 def assert_well(lines: list[dict[str, object]], *, refused: bool = True) -> None:
@@ -65,14 +65,14 @@ CALLS = [
 def test_every_call_may_fail(
     tmp_path: Path, call: str, error: int, part: str, how: str, which: str
 ) -> None:
-    environment = failing(tmp_path, skip_syncs=True)
-    lines = run("every_call", tmp_path, call, str(error), part, how, which, environment=environment)
+    variables = failing(tmp_path, skip_syncs=True)
+    lines = run("every_call", tmp_path, call, str(error), part, how, which, variables=variables)
     assert_well(lines, refused=False)
     assert lines[-1]["tried"] > 1, "there was no such call"
 
 
 def test_the_store_goes_on_after_lmdb_has_given_up(tmp_path: Path) -> None:
-    assert_well(run("given_up", tmp_path, environment=failing(tmp_path, skip_syncs=True)))
+    assert_well(run("given_up", tmp_path, variables=failing(tmp_path, skip_syncs=True)))
 
 
 @pytest.mark.parametrize("limit", [60_000, 150_000])
@@ -130,7 +130,7 @@ def test_a_failed_sync_makes_every_process_answer_maybe(path: Path) -> None:
             store.create(name, spec, durability=durability).add_many(["early 1", "early 2"])
     with bloomstore.open(path, read_only=True) as store:
         assert "never added" not in store["growing"]
-        said = run("poisoned", path, environment=failing(path))
+        said = run("poisoned", path, variables=failing(path))
         assert SYNC_FAILED.removeprefix("a ") in str(said[0]["error"])
         assert ".seg" in str(said[0]["error"])
         assert SYNC_FAILED in str(said[-1]["states"])

@@ -9,12 +9,12 @@ from typing import Any
 
 import lmdb
 import pytest
-from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Dynamic, Fixed
 from bloomstore.catalog.environment import LEAST_MAP_BYTES
 from bloomstore.errors import BloomStoreError, StoreFailed
+from tests.support.soundness import assert_sound
 
 SPEC = Dynamic(capacity=100, target_error=0.01)
 CALLS = ["begin", "info", "stat", "reader_check", "readers", "copy"]

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Dynamic
 from bloomstore.errors import BloomStoreError, StoreFailed
+from tests.support.soundness import assert_sound
 
 SPEC = Dynamic(capacity=100, target_error=0.01)
 

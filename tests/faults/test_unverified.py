@@ -17,9 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_sound
-from faults.damage import flip_byte, in_a_process_that_is_killed
-from processes.worker import Worker
 
 import bloomstore
 from bloomstore import Fixed
@@ -29,6 +26,9 @@ from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, PAGE_BYTES, WOR
 from bloomstore.segment.segment import read_header
 from bloomstore.store.durable import trust
 from bloomstore.store.write import bulk_load
+from tests.faults.damage import flip_byte, in_a_process_that_is_killed
+from tests.processes.worker import Worker
+from tests.support.soundness import assert_sound
 
 KEYS = np.arange(60_000)
 LAYOUTS = ["plain", "sliced", "blocked"]

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
-from sql import servers
-from sql.conftest import kind, running, store, url
 
 from bloomstore.sql.schema import migrate
+from tests.sql.conftest import kind, running, store, url
+from tests.sql.support import servers
 
 __all__ = ["kind", "running", "store", "url"]
 

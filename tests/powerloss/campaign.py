@@ -22,12 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from powerloss.device import Fault, failing, recording
-from powerloss.folders import Image, pages_of, read_folder, write_folder
-from powerloss.images import image
-from powerloss.trace import Trace
+from tests.powerloss.device import Fault, failing, recording
+from tests.powerloss.folders import Image, pages_of, read_folder, write_folder
+from tests.powerloss.images import image
+from tests.powerloss.trace import Trace
+from tests.support.checkout import environment
 
-HERE = Path(__file__).parent
 IMAGE_SECONDS = 60
 
 
@@ -134,14 +134,21 @@ def record(
 
 
 def _run(plan: Plan, run: Run, root: Path, log: Path, acks: Path) -> None:
-    command = [sys.executable, HERE / "program.py", root / plan.store, "--boot", plan.boot]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.powerloss.program",
+        root / plan.store,
+        "--boot",
+        plan.boot,
+    ]
     if run.mutant:
         command += ["--mutant", run.mutant]
-    environment = os.environ | recording(root, log, acks, *run.faults)
+    variables = environment(**recording(root, log, acks, *run.faults))
     with acks.open("ab") as out:
         done = subprocess.run(
             [*command, *run.parts],
-            env=environment | {"BLOOMSTORE_CRASH_AT": run.crash_at},
+            env=variables | {"BLOOMSTORE_CRASH_AT": run.crash_at},
             stdout=out,
             stderr=subprocess.PIPE,
             text=True,
@@ -267,8 +274,8 @@ class _Worker:
     def _ask(self, line: str) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, HERE / "worker.py", self._folder],
-                env=os.environ | failing(self._folder, skip_syncs=True),
+                [sys.executable, "-m", "tests.powerloss.worker", self._folder],
+                env=environment(**failing(self._folder, skip_syncs=True)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -6,7 +6,7 @@ import collections.abc as abc
 
 import pytest
 
-from powerloss.campaign import Judges
+from tests.powerloss.campaign import Judges
 
 
 @pytest.fixture(scope="session")

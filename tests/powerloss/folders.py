@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from powerloss.device import RECORD
+from tests.powerloss.device import RECORD
 
 PAGE_BYTES = 4096
 

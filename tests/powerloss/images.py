@@ -9,8 +9,8 @@ from __future__ import annotations
 import collections.abc as abc
 import random
 
-from powerloss.folders import PAGE_BYTES, Image
-from powerloss.trace import Step, Trace, apply, put
+from tests.powerloss.folders import PAGE_BYTES, Image
+from tests.powerloss.trace import Step, Trace, apply, put
 
 Tree = dict[int, dict[str, int]]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 
-from powerloss.campaign import Plan, Run
-from powerloss.device import Fault
+from tests.powerloss.campaign import Plan, Run
+from tests.powerloss.device import Fault
 
 EVERYTHING = Plan(
     "everything",

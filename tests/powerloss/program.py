@@ -20,9 +20,6 @@ import sys
 import warnings
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
 import bloomstore
 from bloomstore import Fixed, Flexible, Scalable, Sequence
 from bloomstore.store.process import open_files
@@ -207,7 +204,7 @@ def main(arguments: list[str]) -> None:
     while arguments:
         one = arguments.pop(0)
         if one == "--mutant":
-            from powerloss.mutants import MUTANTS
+            from tests.powerloss.mutants import MUTANTS
 
             MUTANTS[arguments.pop(0)]()
         elif one == "--boot":

@@ -6,15 +6,14 @@ mutant and with the real library. The reader is this process; it has opened the 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import bloomstore
 from bloomstore import Fixed, Scalable
+from tests.support.checkout import environment
 
-HERE = Path(__file__).parent
 WRITERS = 2
 KEYS = 60
 
@@ -65,8 +64,8 @@ def _start(
     path: Path, mutant: str, what: str, label: str, crash_at: str = ""
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, HERE / "scenes.py", path, mutant, what, label],
-        env=os.environ | {"BLOOMSTORE_CRASH_AT": crash_at},
+        [sys.executable, "-m", "tests.powerloss.scenes", path, mutant, what, label],
+        env=environment(BLOOMSTORE_CRASH_AT=crash_at),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -80,7 +79,7 @@ def _end(process: subprocess.Popen[str], status: int) -> None:
 
 def main(path: str, mutant: str, what: str, label: str) -> None:
     """One writer: adds, says so, and waits until it may close."""
-    from powerloss.mutants import MUTANTS, applied_slowly
+    from tests.powerloss.mutants import MUTANTS, applied_slowly
 
     if mutant == "applied slowly":
         applied_slowly()
@@ -98,5 +97,4 @@ def main(path: str, mutant: str, what: str, label: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     main(*sys.argv[1:])

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from powerloss.campaign import Judges, record
-from powerloss.mutants import MUTANTS
-from powerloss.plans import MUTANT_PLANS, with_mutant
-from powerloss.scenes import SCENES
+from tests.powerloss.campaign import Judges, record
+from tests.powerloss.mutants import MUTANTS
+from tests.powerloss.plans import MUTANT_PLANS, with_mutant
+from tests.powerloss.scenes import SCENES
 
 PLAYS = 10
 IMAGES = 500  # the shyest is shown by one in seventy; the first image that does is enough

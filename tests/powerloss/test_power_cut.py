@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from bloomstore.crash import POINTS
-from powerloss.campaign import Judges, Plan, Recording, record, record_recovery
-from powerloss.device import Fault
-from powerloss.images import image
-from powerloss.plans import (
+from tests.powerloss.campaign import Judges, Plan, Recording, record, record_recovery
+from tests.powerloss.device import Fault
+from tests.powerloss.images import image
+from tests.powerloss.plans import (
     DIRTY_WITHOUT_DESCRIPTORS,
     EVERYTHING,
     KILLED_BEFORE_THE_LAST_SYNC,

@@ -24,8 +24,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from powerloss.device import RECORD
-from powerloss.folders import Image
+from tests.powerloss.device import RECORD
+from tests.powerloss.folders import Image
 
 NEVER = 1 << 62
 WORDS = {

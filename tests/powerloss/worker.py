@@ -17,12 +17,9 @@ import sys
 import warnings
 from pathlib import Path
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from powerloss import program, verdict
-from powerloss.folders import write_folder
-from powerloss.images import image
+from tests.powerloss import program, verdict
+from tests.powerloss.folders import write_folder
+from tests.powerloss.images import image
 
 BOOT = "the boot after the power cut"
 

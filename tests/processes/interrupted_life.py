@@ -22,10 +22,9 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from conftest import assert_sound
-
 import bloomstore
 from bloomstore import Dynamic, Store, held
+from tests.support.soundness import assert_sound
 
 SPEC = Dynamic(capacity=200, target_error=0.001)
 Operation = abc.Callable[[Store, int], list[int]]

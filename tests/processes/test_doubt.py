@@ -16,8 +16,6 @@ from types import FrameType
 import lmdb
 import numpy as np
 import pytest
-from conftest import assert_sound
-from processes.worker import Worker, open_server
 
 import bloomstore
 from bloomstore import Scalable
@@ -32,6 +30,8 @@ from bloomstore.segment.segment import Segment
 from bloomstore.store.process import damage as damage_module
 from bloomstore.store.process import open_files as core_module
 from bloomstore.store.write import single_commit, writer
+from tests.processes.worker import Worker, open_server
+from tests.support.soundness import assert_sound
 
 SPEC = Scalable(target_error=0.01, initial_capacity=1000)
 

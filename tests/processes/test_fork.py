@@ -10,10 +10,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
-from processes.worker import SPEC, Worker, die_at, make_store, open_server
 
 import bloomstore
+from tests.processes.worker import SPEC, Worker, die_at, make_store, open_server
+from tests.support.soundness import assert_sound
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 

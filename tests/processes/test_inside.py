@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Dynamic
 from bloomstore.errors import StoreLocked
+from tests.support.soundness import assert_sound
 
 SPEC = Dynamic(capacity=300, target_error=0.01)  # it grows all the time
 

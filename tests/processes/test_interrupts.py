@@ -6,14 +6,14 @@ sends real signals at random.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent.parent
+from tests.support.checkout import environment
+
 OPERATIONS = "add add_many batch ask note fence create checkpoint check rebuild".split()
 
 
@@ -21,8 +21,9 @@ def live(path: Path, *arguments: object, seconds: float = 60) -> None:
     """Runs interrupted_life.py, whose assertions end it with a traceback."""
     program = Path(__file__).with_name("interrupted_life.py")
     command = [sys.executable, str(program), str(path), *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=seconds, env=environment()
+    )
     # In finalizers and in the hooks of a fork Python prints an exception and goes on.
     assert ran.returncode == 0, ran.stderr[-5000:]
 

@@ -12,12 +12,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
-from processes.worker import Worker, die_at, make_store, open_server
 
 import bloomstore
 from bloomstore import Dynamic, Scalable
 from bloomstore.store.write import bulk_load
+from tests.processes.worker import Worker, die_at, make_store, open_server
+from tests.support.soundness import assert_sound
 
 ROOT = Path(__file__).parents[2]
 DURABILITIES = ["commit", "process"]

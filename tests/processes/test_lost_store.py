@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import StoreFailed
+from tests.support.soundness import assert_sound
 
 SPEC = Scalable(target_error=0.01, initial_capacity=100)
 

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Fixed
 from bloomstore.errors import StoreLocked
 from bloomstore.store.durable import trust
 from bloomstore.store.process import open_files as core_module
+from tests.support.soundness import assert_sound
 
 EARLY, LATE = range(100), range(100, 300)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_sound
-from processes.worker import SPEC, Worker, die_at, make_store, open_server
 
 import bloomstore
 from bloomstore.errors import FilterNotFound, StoreReadOnly
+from tests.processes.worker import SPEC, Worker, die_at, make_store, open_server
+from tests.support.soundness import assert_sound
 
 OLD = list(range(50))
 NEW = list(range(1000, 1100))

@@ -13,8 +13,6 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-from conftest import assert_sound
-from processes.worker import Worker
 
 import bloomstore
 from bloomstore import Dynamic
@@ -22,6 +20,8 @@ from bloomstore.catalog.environment import MAX_READERS
 from bloomstore.catalog.rows import StageRow
 from bloomstore.errors import StoreFailed
 from bloomstore.store.write import bulk_load
+from tests.processes.worker import Worker
+from tests.support.soundness import assert_sound
 
 SPEC = Dynamic(capacity=100, target_error=0.001)
 

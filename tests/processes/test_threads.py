@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import assert_sound
-from processes.worker import SPEC
 
 import bloomstore
 from bloomstore import Fixed, Scalable
@@ -20,6 +18,8 @@ from bloomstore.errors import FilterFull, StoreClosed
 from bloomstore.keys import fingerprints
 from bloomstore.store.durable.holding import holding
 from bloomstore.store.write import group_commit
+from tests.processes.worker import SPEC
+from tests.support.soundness import assert_sound
 
 DURABILITIES = ["commit", "process"]
 

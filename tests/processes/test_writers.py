@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_sound
-from processes.worker import SPEC, Worker, make_store, open_server
 
 import bloomstore
+from tests.processes.worker import SPEC, Worker, make_store, open_server
+from tests.support.soundness import assert_sound
 
 DURABILITIES = ["commit", "process"]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rebuild.sources import make_file
 
 import bloomstore
 from bloomstore import Scalable
 from bloomstore.crash import POINTS
 from bloomstore.rebuild.state import read_state
+from tests.rebuild.sources import make_file
 
 KEYS = [f"key {number}" for number in range(40_000)]
 ROWS = 1000

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 import bloomstore
-from bloomstore.sql import Answer, BloomPlugin, GuardedSession
-
-from . import servers
-from .models import Base
+from bloomstore.sql import BloomPlugin, GuardedSession
+from tests.sql.support import servers
+from tests.sql.support.checks import Sent
+from tests.sql.support.models import Base
 
 KINDS = ("sqlite", "postgresql", "mariadb")
 
@@ -86,41 +85,23 @@ def plugin(
     plugin.unlisten()
 
 
-class Sent:
-    """The statements that an engine has sent."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self.statements: list[str] = []
-        sa.event.listen(engine, "before_cursor_execute", self._hear)
-
-    def _hear(self, connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        self.statements.append(statement)
-
-    def __call__(self) -> int:
-        """How many since the last call."""
-        count = len(self.statements)
-        self.statements.clear()
-        return count
-
-
 @pytest.fixture
 def sent(engine: sa.Engine) -> Sent:
     """Counts statements."""
     return Sent(engine)
 
 
-def every_row_is_known(plugin: BloomPlugin, engine: sa.Engine) -> int:
-    """Asserts that no guard says ABSENT for a committed row; returns how many were asked for."""
-    asked = 0
-    with engine.connect() as connection:
-        for guard in plugin.guards.values():
-            columns = guard.declared.columns
-            rows = [row for row in connection.execute(sa.select(*columns)) if None not in row]
-            values = [row[0] if len(columns) == 1 else tuple(row) for row in rows]
-            column = columns if len(columns) > 1 else columns[0]
-            for value in values[:30]:
-                assert plugin.probe(column, value) != Answer.ABSENT, (guard.name, value)
-            absent, _ = plugin.partition(column, values)  # many of them one by one take long
-            assert absent == [], guard.name
-            asked += len(values)
-    return asked
+@pytest.fixture
+def checker(engine: sa.Engine, url: sa.URL, store: bloomstore.Store, tmp_path: Path) -> BloomPlugin:
+    """A plugin of this process, built, on a database that several processes can use."""
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+        sa.event.listen(
+            engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout = 20000")
+        )
+        engine.dispose()
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine)
+    plugin.build(engine)
+    return plugin

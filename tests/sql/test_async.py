@@ -20,9 +20,8 @@ from sqlalchemy.ext.asyncio import (
 import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
-
-from .conftest import Sent
-from .models import Base, User
+from tests.sql.support.checks import Sent
+from tests.sql.support.models import Base, User
 
 
 @pytest.mark.parametrize("driver", ["sqlite+aiosqlite", "postgresql+asyncpg", "postgresql+psycopg"])

@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from bloomstore.sql import Answer, BloomPlugin, GuardedSession
-
-from .models import Base, Team, User
+from tests.sql.support.models import Base, Team, User
 
 only_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)

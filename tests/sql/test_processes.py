@@ -6,78 +6,18 @@ BLOOMSTORE_TEST_SECONDS lengthens the run (the default is a few seconds for each
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.sql import Answer, BloomPlugin
-
-from .conftest import every_row_is_known
-from .models import Base, User
-
-SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "1"))
-
-
-@contextmanager
-def workers(url: sa.URL, store: Path, *tasks: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of worker.py; each has finished a round when this is entered."""
-    running = [start(url, store, task, number) for number, task in enumerate(tasks, 1)]
-    try:
-        yield running
-    finally:
-        for process in running:
-            process.kill()
-            process.communicate()
-        with bloomstore.open(store) as left:  # the next writer applies what a killed one noted
-            left.checkpoint()
-
-
-def start(url: sa.URL, store: Path, task: str, number: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "sql.worker",
-            url.render_as_string(hide_password=False),
-            str(store),
-            task,
-            str(number),
-        ],
-        cwd=Path(__file__).parents[1],
-        env=os.environ | {"PYTHONPATH": f"{Path(bloomstore.__file__).parents[1]}"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line, f"worker {task} ended: {process.wait()}"
-    return process
-
-
-@pytest.fixture
-def checker(engine: sa.Engine, url: sa.URL, store: bloomstore.Store, tmp_path: Path) -> BloomPlugin:
-    """A plugin of this process, built, on a database that several processes can use."""
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        sa.event.listen(
-            engine, "connect", lambda raw, _: raw.execute("PRAGMA busy_timeout = 20000")
-        )
-        engine.dispose()
-    plugin = BloomPlugin(store, Base.metadata)
-    plugin.listen(engine)
-    plugin.build(engine)
-    return plugin
+from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.models import User
+from tests.sql.support.workers import SECONDS, start, workers
 
 
 def watch(checker: BloomPlugin, engine: sa.Engine, seconds: float) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import assert_sound
 
 import bloomstore
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
@@ -25,6 +24,7 @@ from bloomstore.errors import (
     StoreNotFound,
     StoreReadOnly,
 )
+from tests.support.soundness import assert_sound
 
 SPEC = Scalable(target_error=0.01, initial_capacity=100)
 

@@ -4,7 +4,7 @@
  * beyond 64 bits and a str with a lone surrogate are left to the caller, who knows all keys.
  *
  * Invariants
- *   1. The same as keys/sequences.py gives for the key (tests/parity).
+ *   1. The same as keys/sequences.py gives for the key (tests/kernels).
  *   2. No Python code runs and nothing is left behind in the object: a str that is not ASCII is
  *      encoded aside, so that it does not keep its UTF-8.
  *

@@ -27,8 +27,8 @@ Invariants
   4. Ids are never compared across databases: the build that a position belongs to is named in the
      guard's note, which is believed for one database only.
 Tried with writers in other processes: xmax for xmin, a catch-up shared by transactions, and the
-greatest id for a position each lose keys within seconds (tests/sql/test_feed_race.py); positions at
-xmin lose every key after a crash (tests/sql/test_feed_crash.py).
+greatest id for a position each lose keys within seconds (tests/sql/outbox/test_catch_up_race.py);
+positions at xmin lose every key after a crash (tests/sql/outbox/test_catch_up_crash.py).
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Every family, layout and hash scheme: what they promise, measured on real stores."""

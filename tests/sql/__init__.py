@@ -1,1 +1,0 @@
-"""Guards on real databases: SQLite, PostgreSQL and MariaDB run the same tests."""

@@ -1,0 +1,272 @@
+"""Listeners of the application: where they may change the question, it is sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+from bloomstore.sql.guards import foreign_listeners
+from tests.sql.support.models import Base, Team, User
+
+pytestmark = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def other(tmp_path) -> Iterator[sa.Engine]:
+    """Another database, with the user 777."""
+    other = sa.create_engine(sa.URL.create("sqlite", database=str(tmp_path / "other.db")))
+    Base.metadata.create_all(other)
+    with Session(other) as session:
+        session.add(User(id=777, email="777@x"))
+        session.commit()
+    yield other
+    other.dispose()
+
+
+def test_a_listener_may_route_to_another_database(plugin, engine, sessions, other) -> None:
+    @sa.event.listens_for(sessions, "do_orm_execute")
+    def route(state: Any) -> Any:
+        return state.invoke_statement(bind_arguments={"bind": other})
+
+    query = select(User).where(User.id == 777).options(Guarded())
+    with sessions() as session:
+        assert session.get(User, 777) is not None
+        assert len(session.scalars(query).all()) == 1
+
+
+def lowered(state: Any) -> None:
+    def lower(element: Any, **_: Any) -> Any:
+        if isinstance(element, sa.BindParameter) and isinstance(element.value, str):
+            return sa.bindparam(None, element.value.lower(), type_=element.type)
+        return None
+
+    state.statement = sa.sql.visitors.replacement_traverse(state.statement, {}, lower)
+
+
+@pytest.mark.parametrize("kept", [GuardedSession, Session])
+@pytest.mark.parametrize("comes", ["before", "behind"])
+def test_a_listener_may_rewrite_the_statement(plugin, engine, sent, kept, comes) -> None:
+    with Session(engine) as session:
+        session.add(User(id=1, email="low@x"))
+        session.commit()
+    sessions = sessionmaker(engine, class_=kept)
+    if comes == "before":
+        sa.event.listen(sessions, "do_orm_execute", lowered)
+    plugin.listen(sessions)
+    if comes == "behind":
+        sa.event.listen(sessions, "do_orm_execute", lowered)
+    with sessions() as session:
+        query = select(User).where(User.email == "LOW@X").options(Guarded())
+        assert len(session.scalars(query).all()) == 1
+        sent()
+        absent = select(User).where(User.email == "NOBODY@X").options(Guarded())
+        assert session.scalars(absent).all() == []
+        # Our own listener is told what those before it have made of the statement.
+        assert sent() == (0 if kept is Session and comes == "before" else 1)
+
+
+@pytest.mark.parametrize("name", ["before_execute", "before_cursor_execute"])
+@pytest.mark.parametrize("at", ["engine", "connection"])
+def test_a_listener_may_replace_what_is_sent(plugin, engine, sessions, name, at) -> None:
+    with Session(engine) as session:
+        session.add(User(id=1, email="low@x"))
+        session.commit()
+
+    def of_connection(_: Any, element: Any, many: Any, given: Any, options: Any) -> Any:
+        return element, many, {key: _lower(value) for key, value in given.items()}
+
+    def of_cursor(_: Any, cursor: Any, sql: str, given: Any, *rest: Any) -> Any:
+        return sql, tuple(map(_lower, given))
+
+    listener = of_connection if name == "before_execute" else of_cursor
+    with sessions() as session:
+        target = engine if at == "engine" else session.connection()
+        sa.event.listen(target, name, listener, retval=True)
+        query = select(User).where(User.email == sa.bindparam("e")).options(Guarded())
+        assert len(session.scalars(query, {"e": "LOW@X"}).all()) == 1
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def test_a_listener_that_returns_nothing_does_not_matter(plugin, engine, sessions, sent) -> None:
+    """The fixture `sent` is one."""
+    sa.event.listen(engine, "before_execute", lambda *given: None)
+    with sessions() as session:
+        assert session.get(User, 5) is None
+        assert sent() == 0
+
+
+def test_the_recipe_for_transactions_of_sqlite_is_answered(store, engine, sent) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def connects(raw: Any, record: Any) -> None:
+        raw.isolation_level = None
+
+    @sa.event.listens_for(engine, "begin")
+    def begins(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    engine.dispose()
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine, sessions)
+    plugin.build(engine)
+    sent()
+    with sessions() as session:
+        assert session.get(User, 5) is None
+    assert sent() == 0
+    plugin.unlisten()
+
+
+def test_a_listener_may_execute_by_itself(plugin, engine, sessions) -> None:
+    told = []
+    sa.event.listen(engine, "do_execute", lambda *given: told.append(given))
+    with sessions() as session:
+        assert session.get(User, 5) is None
+    assert len(told) == 1
+
+
+class A(sa.TypeDecorator[str]):
+    impl = sa.String(20)
+    cache_ok = False
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else f"a:{value}"
+
+
+class B(sa.TypeDecorator[str]):
+    impl = sa.String(20)
+    cache_ok = False
+
+    def process_bind_param(self, value: Any, dialect: Any) -> Any:
+        return None if value is None else f"b:{value}"
+
+
+def test_types_without_a_cache_key_are_not_alike(store, engine) -> None:
+    class One(DeclarativeBase):
+        pass
+
+    class Two(DeclarativeBase):
+        pass
+
+    class Guarding(One):
+        __tablename__ = "keyed"
+        k: Mapped[str] = mapped_column(
+            A(), primary_key=True, info={"bloomstore": Guard(deterministic=True)}
+        )
+
+    class Reading(Two):
+        __tablename__ = "keyed"
+        k: Mapped[str] = mapped_column(B(), primary_key=True)
+
+    One.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO keyed VALUES ('b:x')")
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    plugin = BloomPlugin(store, One.metadata)
+    plugin.listen(engine, sessions)
+    plugin.build(engine)
+    with sessions() as session:
+        assert session.get(Reading, "x") is not None
+        query = select(Reading).where(Reading.k == "x").options(Guarded())
+        assert len(session.scalars(query).all()) == 1
+        assert session.get(Guarding, "x") is None
+    plugin.unlisten()
+
+
+def test_a_fence_is_logged_once_until_the_guard_is_built(plugin, engine, caplog) -> None:
+    def lines() -> int:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE teams SET id = id + 1000")
+        return sum("until it is built again" in line for line in caplog.messages)
+
+    caplog.set_level(logging.WARNING, "bloomstore.sql")
+    both = 2  # guards of the table
+    assert [lines() for _ in range(3)] == [both] * 3
+    plugin.build(engine)
+    assert [lines() for _ in range(3)] == [2 * both] * 3
+    assert plugin.probe(Team.id, 1) == Answer.UNKNOWN
+
+
+class Counter:
+    """Listeners that count, log and measure."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def method(self, conn: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        self.seen.append(statement)
+
+    def measures(
+        self,
+        conn: Any,
+        cursor: Any,
+        statement: str,
+        parameters: Any,
+        context: Any,
+        executemany: bool,
+    ) -> None:
+        conn.info.setdefault("begun", []).append(1)
+        self.seen.append((statement, parameters, executemany))
+
+
+def uses(conn: Any, cursor: Any, *rest: Any) -> None:
+    cursor.execute("SELECT 1")
+
+
+def uses_inside(conn: Any, *rest: Any) -> None:
+    def later() -> Any:
+        return conn.connection
+
+    later()
+
+
+def passes_on(*given: Any) -> None:
+    uses(*given)
+
+
+def uses_in_a_list(conn: Any, cursor: Any, *rest: Any) -> None:
+    [apply(cursor) for apply in (print,)]
+
+
+def uses_in_a_loop(conn: Any, cursor: Any, *rest: Any) -> None:
+    for apply in (print,): apply(cursor)  # fmt: skip  # noqa: E701
+
+
+def uses_beside_info(conn: Any, cursor: Any, *rest: Any) -> None:
+    print(cursor, conn.info)
+
+
+def uses_another_way(*given: Any) -> None:
+    SOMEWHERE.connection.cursor()
+
+
+def counts(*given: Any) -> None:
+    logging.getLogger(__name__).debug("a statement")
+
+
+HARMLESS = [Counter().method, Counter().measures, counts, lambda *rest: None]
+SOMEWHERE: Any = None
+HARMFUL = [
+    uses, uses_inside, passes_on, print, lambda conn, *rest: [conn][0].info, uses_in_a_list,
+    uses_in_a_loop, uses_beside_info, uses_another_way,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("listener", [*HARMLESS, *HARMFUL])
+@pytest.mark.parametrize(
+    "event", ["before_cursor_execute", "after_cursor_execute", "before_execute"]
+)
+def test_listeners_that_only_watch_are_told_from_those_that_use_the_connection(
+    engine, event, listener
+) -> None:
+    sa.event.listen(engine, event, listener)
+    assert foreign_listeners.may_use(engine, event) is (listener in HARMFUL)
