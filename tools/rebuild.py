@@ -1,14 +1,10 @@
-"""`bloomstore rebuild`, from a checkout: for cron, and for machines where nothing is installed.
-
-python tools/rebuild.py STORE NAME --from SOURCE
-"""
+"""`bloomstore rebuild STORE NAME --from SOURCE` where only a checkout is, for cron say."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import find_checkout  # noqa: F401  first: the next import needs it
 
 from bloomstore.cli.main import main
 

@@ -55,7 +55,7 @@ RESERVE_SIGMAS = 3.1
 
 
 # One cache line per lookup is worth its bits while they are few. Measured against sliced at 10^7
-# keys (tools/compare_layouts.py): at an error of 1e-2 blocked takes 3 % more bits, a warm hit 0.2
+# keys (tools/compare/layouts.py): at an error of 1e-2 blocked takes 3 % more bits, a warm hit 0.2
 # and a cold one 0.6 of the time; at 1e-3 8 % more, and 0.4 of both; at 1e-4 already 15 % more.
 # A miss takes as long, up to 1.5 times at 1e-3.
 BLOCKED_FROM_ERROR = 1e-3

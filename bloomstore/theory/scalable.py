@@ -163,7 +163,7 @@ def best_tightening(P: float, s: float, growth: float) -> float:
     """Return the r of least `average_space`, to three digits.
 
     Source: SBF figure 6. Does not depend on P (SBF section 4.2), because hashes are real here;
-    whole hashes move it a little, which tools/compare_growth.py shows. For growth > 1.
+    whole hashes move it a little, which tools/compare/growth.py shows. For growth > 1.
     """
     low, high = 0.001, 0.999
     while high - low > 0.0005:

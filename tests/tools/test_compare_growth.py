@@ -1,4 +1,4 @@
-"""tools/compare_growth.py prints what the formulas say, as a table or as JSON."""
+"""tools/compare/growth.py prints what the formulas say, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.checkout import ROOT
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tools.compare_growth", *arguments]
+    command = [sys.executable, "-m", "tools.compare.growth", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

@@ -29,11 +29,10 @@ import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from torture_workers import die_with_parent
-
 import bloomstore
 from bloomstore import Dynamic, Filter, Store, held
 from bloomstore.errors import StoreLocked
+from tools.torture.workers import die_with_parent
 
 PER_EPOCH = 500
 STUCK = 60.0

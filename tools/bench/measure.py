@@ -1,4 +1,4 @@
-"""Timing side by side, and the row that a comparison ends in. Part of bench.py.
+"""Timing side by side, and the row that a comparison ends in.
 
 Contestants take turns in every round, and what is compared is CPU time, best of all rounds: a busy
 machine slows both sides of a ratio, and it can only slow, so the least is nearest to the truth. The

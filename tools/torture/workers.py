@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from torture_ledger import FIRST_EXTRA, MAIN, SLOTS, Ledger, filter_name, keys_of
 
 import bloomstore
 from bloomstore import Scalable, crash
 from bloomstore.errors import BloomStoreError, FilterNotFound
 from bloomstore.store.write import bulk_load
+from tools.torture.ledger import FIRST_EXTRA, MAIN, SLOTS, Ledger, filter_name, keys_of
 
 SPEC = Scalable(target_error=0.01, initial_capacity=64)
 SMALL = Scalable(target_error=0.01, initial_capacity=16)

@@ -1,6 +1,6 @@
 """Print what growing costs: bits per key of scalable filters over a growth of 1000 times.
 
-    python -m tools.compare_growth [--target-error 0.01] [--json]
+    python -m tools.compare.growth [--target-error 0.01] [--json]
 
 One row per layout, growth (size of a stage over the one before) and tightening (its error over
 that of the one before). Stage i holds initial capacity * growth^i keys and is sized by the

@@ -1,4 +1,4 @@
-"""The filters a Python user could pick instead, behind one interface. Part of bench.py.
+"""The filters a Python user could pick instead, behind one interface.
 
 Every peer is used the fastest way its public interface has: bulk calls where it has them, methods
 of one type where it has them, a list comprehension otherwise.
@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench_measure import OURS
-
 import bloomstore
 from bloomstore import Fixed
+from tools.bench.measure import OURS
 
 Many = Callable[[list[Any]], object]
 _numbers = itertools.count()

@@ -1,4 +1,4 @@
-"""Rows as a table, as JSON and as a picture. Part of bench.py."""
+"""Rows as a table, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bench_measure import OURS, Row
+from tools.bench.measure import OURS, Row
 
 HEADINGS = (
     "row",

@@ -1,6 +1,6 @@
 """How long opening takes, and that it does not read the vectors.
 
-`python tools/measure_open.py [--filters 100] [--keys 1e8] [--folder DIR]` makes a store with that
+`python -m tools.compare.open [--filters 100] [--keys 1e8] [--folder DIR]` makes a store with that
 many keys in that many filters, drops it from the page cache, opens it in a fresh process, and
 prints milliseconds and the bytes that were read from disk until the store was open, until the
 first filter was there, and until the first answer.
@@ -22,6 +22,7 @@ import numpy as np
 
 import bloomstore
 from bloomstore import Fixed
+from tests.support.checkout import environment
 
 
 def make(folder: Path, filters: int, keys: int) -> None:
@@ -86,8 +87,10 @@ def main() -> None:
         for state in ("cold", "warm"):
             if state == "cold":
                 evict(folder)
-            command = [sys.executable, __file__, "--look", folder]
-            marks = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+            command = [sys.executable, "-m", "tools.compare.open", "--look", folder]
+            marks = json.loads(
+                subprocess.run(command, check=True, capture_output=True, env=environment()).stdout
+            )
             for (_, begin, before), (what, end, after) in itertools.pairwise(marks):
                 read = (after - before) / 1024
                 print(f"{state}: {what:24} {(end - begin) * 1e3:8.2f} ms {read:10.0f} KiB read")

@@ -1,6 +1,6 @@
 """Rows about the store itself: opening, durable adds, the cost of its checks, threads, 10^8 keys.
 
-Part of bench.py. Durable rows wait for the disk, so they compare elapsed time with bare LMDB
+Durable rows wait for the disk, so they compare elapsed time with bare LMDB
 commits in the same folder; the two take turns.
 """
 
@@ -15,8 +15,6 @@ from typing import Any, Self
 
 import lmdb
 import numpy as np
-from bench_measure import OURS, Prepare, Row, once, row_of, take_turns
-from bench_rows import Keys, Setting, say
 from numpy.typing import NDArray
 
 import bloomstore
@@ -24,6 +22,8 @@ from bloomstore import Fixed, kernels
 from bloomstore.kernels import OneKey
 from bloomstore.kernels import threads as kernel_threads
 from bloomstore.keys import fingerprint_chunks
+from tools.bench.measure import OURS, Prepare, Row, once, row_of, take_turns
+from tools.bench.peer_rows import Keys, Setting, say
 
 REOPEN_MILLISECONDS = 3.0
 DURABLE_ADD = 1.5

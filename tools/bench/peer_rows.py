@@ -1,4 +1,4 @@
-"""Rows against the peers: single and bulk, adds and lookups, a grown filter. Part of bench.py."""
+"""Rows against the peers: single and bulk, adds and lookups, a grown filter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import OURS, Prepare, Row, Timing, once, row_of, take_turns
-from bench_peers import PERSISTING, Entry, Maker, make_ours
 
 import bloomstore
 from bloomstore import Scalable
+from tools.bench.measure import OURS, Prepare, Row, Timing, once, row_of, take_turns
+from tools.bench.peers import PERSISTING, Entry, Maker, make_ours
 
 GOALS = {
     "single hit": 0.9, "single miss": 0.9, "single add": 1.5,

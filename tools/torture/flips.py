@@ -11,8 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from tests.faults.flips import HARMLESS, Flips, make_store
 
 OUTCOMES = ("ok", "maybe", "refused", "broken")

@@ -11,12 +11,9 @@ import logging
 import os
 import random
 import shutil
-import sys
 import time
 import traceback
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import lmdb
 

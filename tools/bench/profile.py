@@ -1,4 +1,4 @@
-"""Where the time goes: each step of an add, a lookup and an opening by itself. Part of bench.py.
+"""Where the time goes: each step of an add, a lookup and an opening by itself.
 
     bulk add     fingerprints of the keys, insert of the fingerprints, and what is left: the store
     bulk miss    fingerprints, find; "fused" is one loop that does both
@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import OURS, Prepare, once, take_turns
-from bench_peers import Maker, loop_in, make_ours
-from bench_rows import SINGLE_KEYS, Keys
 
 import bloomstore
 from bloomstore import Fixed, kernels
 from bloomstore.keys import fingerprint_chunks, fingerprints
 from bloomstore.segment.header import BLOCK_BYTES
 from bloomstore.store.write.writer import TURN_KEYS
+from tools.bench.measure import OURS, Prepare, once, take_turns
+from tools.bench.peer_rows import SINGLE_KEYS, Keys
+from tools.bench.peers import Maker, loop_in, make_ours
 
 Step = tuple[str, str, float]
 

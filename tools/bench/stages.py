@@ -1,6 +1,6 @@
 """What stages cost: lookups and bits per key of grown filters, and the H3 shift query.
 
-Part of bench.py. Run by itself it prints one JSON object for the kernels it runs on:
+Run by itself it prints one JSON object for the kernels it runs on:
 bench.py starts it with BLOOMSTORE_KERNELS=numpy for the other twin.
 
     shift    H3: addresses are computed once per key and shifted for each stage
@@ -10,7 +10,6 @@ bench.py starts it with BLOOMSTORE_KERNELS=numpy for the other twin.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_measure import once, take_turns
 
 import bloomstore
 from bloomstore import Scalable, kernels
 from bloomstore.filters.chain import Chain
 from bloomstore.keys import fingerprints
+from tests.support.checkout import environment
+from tools.bench.measure import once, take_turns
 
 STAGES = (1, 4, 8, 12)
 
@@ -85,9 +85,9 @@ def both_twins(keys: int, rounds: int) -> list[dict[str, Any]]:
     """This process's kernels, and the numpy ones in another process."""
     found = [measure(keys, rounds)]
     if kernels.BACKEND != "numpy":
-        environment = {**os.environ, "BLOOMSTORE_KERNELS": "numpy"}
-        command = [sys.executable, __file__, str(keys), str(max(2, rounds // 2))]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        variables = environment(BLOOMSTORE_KERNELS="numpy")
+        command = [sys.executable, "-m", "tools.bench.stages", str(keys), str(max(2, rounds // 2))]
+        done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
         found.append(json.loads(done.stdout))
     return found
 

@@ -1,6 +1,6 @@
 """Measure what a layout costs and what it gives: bits per key, lookups from memory and from disk.
 
-    python -m tools.compare_layouts [--keys 1e6] [--target-errors 1e-2 1e-3] [--json]
+    python -m tools.compare.layouts [--keys 1e6] [--target-errors 1e-2 1e-3] [--json]
 
 Filters of every layout are made in one store on a real disk, filled with integers and asked:
 
