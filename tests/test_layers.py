@@ -148,6 +148,44 @@ def test_lmdb_mmap_and_the_rest_are_imported_in_one_place(module: str, only: str
             assert place.startswith(only), f"{place} imports {module}, only {only} may"
 
 
+KINDS_OF_DATABASE = {"sqlite", "postgresql", "mysql", "mariadb"}
+
+
+def tells_databases_apart(source: str) -> list[int]:
+    """Lines that compare, or look something up by, the name of a dialect or a kind of database."""
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare | ast.Subscript | ast.Dict):
+            inside = list(ast.walk(node))
+            is_named = any(
+                isinstance(each, ast.Attribute) and ast.unparse(each).endswith("dialect.name")
+                for each in inside
+            )
+            is_kind = any(
+                isinstance(each, ast.Constant) and each.value in KINDS_OF_DATABASE
+                for each in inside
+            )
+            # The form of a guard's keys has the name in its record, and compares nothing.
+            is_named = is_named and not isinstance(node, ast.Dict)
+            if is_named or is_kind:
+                lines.append(node.lineno)
+    return lines
+
+
+def test_only_databases_tells_kinds_of_database_apart() -> None:
+    for path in (ROOT / "sql").rglob("*.py"):
+        if path.parent.name != "databases":
+            assert tells_databases_apart(path.read_text()) == [], path
+
+
+def test_a_comparison_of_dialects_would_be_noticed() -> None:
+    assert tells_databases_apart('x = engine.dialect.name == "sqlite"') == [1]
+    assert tells_databases_apart('x = dialect.name in ("mysql", "mariadb")') == [1]
+    assert tells_databases_apart("x = BY[self.dialect.name]") == [1]
+    assert tells_databases_apart('x = {"postgresql": 1}') == [1]
+    assert tells_databases_apart("x = Text(dialect.name)") == []
+
+
 def test_no_file_is_too_long_for_one_idea() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in modules()}
     assert {str(path): lines for path, lines in lengths.items() if lines > 450} == {}

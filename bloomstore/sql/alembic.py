@@ -34,7 +34,7 @@ import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.errors import SpecError
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import database_of, is_known
 from bloomstore.sql.guards.declaration import Declared, declared_on, name_of
 from bloomstore.sql.schema.migrate import MigrationError, needs_alembic
 from bloomstore.sql.schema.outbox_tables import Outbox
@@ -279,9 +279,9 @@ def _collated_otherwise(
         for column in guard.columns
         if (collation := getattr(column.type.dialect_impl(context.dialect), "collation", None))
     }
-    database = BY_DIALECT.get(context.dialect.name)
-    if not wanted or database is None or context.connection is None:
+    if not wanted or not is_known(context.dialect) or context.connection is None:
         return set()
+    database = database_of(context.dialect)
     raw = context.connection.connection.dbapi_connection
     assert raw is not None
     live = database.read_table(raw.cursor(), table.schema, table.name).columns

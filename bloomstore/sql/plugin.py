@@ -41,7 +41,7 @@ from bloomstore.sql.build.build_lock import only_builder
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.capture.capture import Capture
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import KINDS, is_known
 from bloomstore.sql.guards.connection_settings import CHANGED, UNSETTLED
 from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.guard import ActiveGuard
@@ -153,10 +153,8 @@ class BloomPlugin:
 
     def _listen_to_engine(self, target: Engine | AsyncEngine) -> None:
         engine = target.sync_engine if isinstance(target, AsyncEngine) else target
-        if engine.dialect.name not in BY_DIALECT:
-            raise SpecError(
-                f"no guard knows how {engine.dialect.name} compares: {', '.join(BY_DIALECT)}"
-            )
+        if not is_known(engine.dialect):
+            raise SpecError(f"no guard knows how {engine.dialect.name} compares: {KINDS}")
         with self._listeners.lock:
             if engine in self._engines:
                 return

@@ -31,7 +31,7 @@ from bloomstore.rebuild.plan import HEADROOM
 from bloomstore.sql.build.fetch import as_stored, parts_of
 from bloomstore.sql.build.snapshot import NotWhole, outside, require_source, snapshot
 from bloomstore.sql.capture.autocommit_lock import Flight
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import database_of
 from bloomstore.sql.databases.canonical import Unclear, stored_keys
 from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.guards.guard import ActiveGuard
@@ -92,7 +92,7 @@ def _build(
     tokens = list(guard.filter.fences)
     if not tokens:
         tokens = [guard.filter.fence("being built")]
-    database = BY_DIALECT[engine.dialect.name]
+    database = database_of(engine.dialect)
     try:
         flight.wait(patience)
         with outside(engine) as connection:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bloomstore.errors import StoreFailed
 from bloomstore.segment.mapping import open_file
-from bloomstore.sql.databases.contract import pause
+from bloomstore.sql.databases.queries import pause
 
 log = logging.getLogger("bloomstore.sql")
 

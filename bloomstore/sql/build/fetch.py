@@ -16,10 +16,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, type_coerce
 from sqlalchemy.engine import Connection, Dialect
-from sqlalchemy.sql import Executable, operators
-from sqlalchemy.sql.elements import ClauseElement, UnaryExpression
+from sqlalchemy.sql import Executable
+from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.types import NullType
 
+from bloomstore.sql.databases import database_of
 from bloomstore.sql.databases.drivers import plain_text
 
 # psycopg makes rows of so many at a time: with ten times as many they no longer fit the buffer of
@@ -30,13 +31,10 @@ _CHUNK_ROWS = 1000
 def as_stored(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any]:
     """The column in a SELECT whose rows are what is stored, without processing of any type.
 
-    SQLite's driver converts what has a declared type; an expression, as +column is one, has none.
     SQLAlchemy takes the type of a result from the column inside of a bare unary expression, and
     from the expression itself inside of type_coerce.
     """
-    if dialect.name == "sqlite":
-        column = UnaryExpression(column, operator=operators.custom_op("+"), type_=NullType())
-    return type_coerce(column, NullType())
+    return type_coerce(database_of(dialect).as_stored(column), NullType())
 
 
 def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:

@@ -175,7 +175,7 @@ class GuardSource(TableSource):
         if not guard.has_outbox or (base := feed.base()) is None:
             return frozenset()
         query = f"SELECT {', '.join(feed.keys)} FROM {feed.outbox(self.engine.dialect)}"  # noqa: S608
-        if self.engine.dialect.name == "postgresql":
+        if self._database.TRAITS.has_transaction_ids:
             query += f" WHERE xid >= {feed.position(base)}"
         with self._errors(), self.engine.connect() as connection:
             rows = connection.execute(text(query)).all()

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from bloomstore.sql.ask.session_facts import shares_connections
-from bloomstore.sql.databases import BY_DIALECT, sqlite
+from bloomstore.sql.databases import database_of
 from bloomstore.sql.guards.connection_settings import may_have_changed
 
 _MOST_CHANGED = 20  # connections; a listener may change each new one
@@ -36,10 +36,10 @@ def snapshot(
 
     `why_another` may compare on the driver's connection what the name of a table means there.
     """
-    database = BY_DIALECT[engine.dialect.name]
+    database = database_of(engine.dialect)
     with _untouched(engine) as connection:
-        if engine.dialect.name != "sqlite":  # it has one level, and setting it changes the driver's
-            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        if (level := database.TRAITS.snapshot_level) is not None:
+            connection = connection.execution_options(isolation_level=level)
         if why := database.why_behind(connection):
             raise NotWhole(why)
         if why := why_another(connection.connection.dbapi_connection):
@@ -70,17 +70,13 @@ def _untouched(engine: Engine) -> Connection:
 def outside(engine: Engine) -> Iterator[Connection]:
     """A connection outside of any transaction, for waiting."""
     with engine.connect() as connection:
-        if engine.dialect.name == "sqlite":
-            sqlite.leave_transaction(connection)
-        else:
-            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
-        yield connection
+        yield database_of(engine.dialect).outside(connection)
 
 
 def require_source(engine: Engine) -> None:
     """Raises NotWhole if this server is no place to read all rows from."""
     with engine.connect() as connection:
-        if why := BY_DIALECT[engine.dialect.name].why_behind(connection):
+        if why := database_of(engine.dialect).why_behind(connection):
             raise NotWhole(why)
 
 

@@ -46,7 +46,7 @@ from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, S
 from bloomstore.sql.build.fetch import as_stored, parts_of
 from bloomstore.sql.build.key_ranges import Range, bound, divided
 from bloomstore.sql.build.snapshot import NotWhole, outside, require_source, snapshot
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import KINDS, database_of, is_known
 from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.schema.connect import DatabaseError, engine_of
 from bloomstore.sql.schema.incarnation import read_identity
@@ -56,13 +56,12 @@ class DatabaseSource(Source):
     """What tables and SELECTs have in common: one database, snapshots, waiting."""
 
     def __init__(self, engine: Engine) -> None:
-        if engine.dialect.name not in BY_DIALECT:
+        if not is_known(engine.dialect):
             raise SourceError(
-                f"no rebuild knows how to wait for writers of {engine.dialect.name}:"
-                f" {', '.join(BY_DIALECT)}"
+                f"no rebuild knows how to wait for writers of {engine.dialect.name}: {KINDS}"
             )
         self.engine = engine
-        self._database = BY_DIALECT[engine.dialect.name]
+        self._database = database_of(engine.dialect)
         # Each thread would have a database of its own in memory, and an async engine has one only.
         is_in_memory = isinstance(engine.pool, SingletonThreadPool)
         self.reads_ahead = not (is_in_memory or engine.dialect.is_async)

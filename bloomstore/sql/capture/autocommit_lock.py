@@ -17,8 +17,9 @@ from typing import Any
 
 from bloomstore.errors import StoreFailed
 from bloomstore.segment.mapping import open_file
-from bloomstore.sql.databases.contract import StillOpen, pause
+from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.databases.lock_holders import holders
+from bloomstore.sql.databases.queries import pause
 
 FILE_NAME = "sql.lock"
 

@@ -44,11 +44,12 @@ from bloomstore.sql.capture.dialect_patch import Wrap
 from bloomstore.sql.capture.pending import ALTERED, Pending
 from bloomstore.sql.capture.write_plan import NOTHING, READS, WritePlan, plan_writes
 from bloomstore.sql.capture.written_keys import is_another, is_replaced
+from bloomstore.sql.databases import traits_of
 from bloomstore.sql.databases.isolation import is_autocommit
 from bloomstore.sql.databases.sql_text import Effect, Text
 from bloomstore.sql.guards import foreign_listeners
 from bloomstore.sql.guards.caught_up import forget_catch_up
-from bloomstore.sql.guards.connection_settings import CHANGED, is_mysql, no_transaction
+from bloomstore.sql.guards.connection_settings import CHANGED, no_transaction
 from bloomstore.sql.guards.guard_set import Guards
 
 log = logging.getLogger("bloomstore.sql")
@@ -292,7 +293,8 @@ class Capture:
         is_new = pending.context is not context or autocommits  # not each batch of many rows
         if is_new:
             pending.sees(plan, context)
-        if is_mysql(connection) and (pending.is_meddled or self.settings.have_changed):
+        may_clip = traits_of(connection.dialect).clips_values
+        if may_clip and (pending.is_meddled or self.settings.have_changed):
             are_same = not plan.written or self.settings.hold(connection)
             for guard, _ in () if are_same else plan.written:  # values may be clipped
                 pending.unknown[guard] = "written after the connection's settings were changed"

@@ -17,6 +17,7 @@ from sqlalchemy.sql import Delete, Insert, TableClause, Update, visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnClause, Null
 
+from bloomstore.sql.databases import traits_of
 from bloomstore.sql.databases.sql_text import Effect, Text
 from bloomstore.sql.guards.guard import ActiveGuard
 
@@ -171,7 +172,7 @@ def _sets_rowid(
 ) -> bool:
     """Whether SQLite's rowid may be set, which is the primary key by another name."""
     names = set(_ROWIDS) - guard.live_names  # a column of such a name is only that column
-    if compiled.dialect.name != "sqlite" or not names:
+    if not names or not traits_of(compiled.dialect).has_rowid:
         return False
     keys: list[Any] = [*(compiled.column_keys or ()), *(element._values or {})]
     keys += [key for rows in element._multi_values for row in rows for key in row]

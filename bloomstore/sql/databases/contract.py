@@ -1,19 +1,23 @@
-"""What was read of a live table: how its columns compare, and what could change keys unseen."""
+"""The questions that every kind of database answers, and the facts read from a live table.
+
+`Traits` hold for every server of a kind; the methods of `Database` ask one server. Rooms above this
+one never compare the name of a dialect: a difference between databases is a trait or a method here.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import re
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sqlalchemy.engine import URL, Connection
-from sqlalchemy.util import await_only
-from sqlalchemy.util.concurrency import in_greenlet
+from sqlalchemy import ColumnElement
+from sqlalchemy.engine import URL, Connection, Dialect
 
 from bloomstore.sql.databases.canonical import Canon
+from bloomstore.sql.databases.outbox_names import OutboxNames
+
+Place = tuple[str | None, str]  # of a table: schema and name
+SettingsRead = tuple[str, tuple[Any, ...]]  # the isolation level, and the values to compare
 
 
 class Cursor(Protocol):
@@ -53,8 +57,42 @@ class TableFacts:
     path: tuple[str, ...] = field(default=(), compare=False)  # where such names are looked for
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What holds for every server of one kind, whatever it says of itself."""
+
+    # The level under which a transaction sees one moment; None if there is no other level.
+    snapshot_level: str | None
+    # A read takes no lock under SERIALIZABLE either, so one that is not sent changes nothing.
+    reads_lock_nothing: bool = False
+    # Every transaction goes on seeing the moment of its first statement.
+    has_snapshots: bool = False
+    # Settings of a connection may lead a name to another table: search_path, USE.
+    can_redirect_names: bool = True
+    # Settings of a connection may make the server clip values, and no query shows all of them.
+    clips_values: bool = False
+    # Foreign keys that change a row run the triggers of its table.
+    cascades_run_triggers: bool = True
+    # SQLAlchemy has the server cast values to the declared type.
+    casts_values: bool = False
+    # The primary key can be set by names that no column has: rowid.
+    has_rowid: bool = False
+    # Rows of an outbox name their transaction, and a snapshot says which transactions have ended.
+    has_transaction_ids: bool = False
+    # A crash may lose a commit that others have seen, unless somebody has waited for the disk.
+    crash_loses_commits: bool = False
+    # The key columns of an outbox have the types of the guarded columns.
+    outbox_has_types: bool = True
+    # The SQL of the first transaction id whose keys an outbox has that is made now.
+    outbox_floor: str = "NULL"
+
+
 class Database(Protocol):
     """The questions that one kind of database answers."""
+
+    @property
+    def TRAITS(self) -> Traits:  # noqa: N802  a constant of the kind's module
+        """What holds for every server of the kind."""
 
     def identity(self, cursor: Cursor) -> dict[str, str]:
         """What tells this server, and this life of it, from every other."""
@@ -91,32 +129,43 @@ class Database(Protocol):
     def why_hidden(self, error: Exception) -> str:
         """What to do if this error means that the role must not see all rows; "" if it does not."""
 
+    # Connections -------------------------------------------------------------------
+
+    def why_missing(self, url: URL) -> str:
+        """Why there is no database behind this URL; "" if there may be one."""
+
+    def read_settings(self, cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
+        """The connection's isolation level, and settings that decide what names and values mean."""
+
+    def outside(self, connection: Connection) -> Connection:
+        """The connection outside of any transaction, for waiting."""
+
+    def commit_to_disk(self, connection: Connection) -> None:
+        """Makes the commit of this transaction wait for the disk, and so for all before it."""
+
+    def has_table(self, cursor: Cursor, name: str) -> bool:
+        """Whether a table is there, as far as a missing one would end the transaction."""
+
+    def snapshot_ids(self, connection: Connection) -> tuple[int, int]:
+        """Xmin and xmax of the transaction's snapshot; zeros without transaction ids."""
+
+    def as_stored(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        """The column as an expression that the driver does not convert by its declared type."""
+
+    # Outboxes ----------------------------------------------------------------------
+
+    def outbox_schema(self, dialect: Dialect, schema: str | None) -> str | None:
+        """The schema to spell in front of the names of an outbox."""
+
+    def create_outbox(self, names: OutboxNames) -> Iterator[str]:
+        """The statements that make an outbox and its triggers."""
+
+    def drop_outbox(self, names: OutboxNames) -> Iterator[str]:
+        """The statements that drop an outbox and its triggers."""
+
+    def on_conflict(self, table: str, key: str, counter: str) -> str:
+        """The end of an INSERT that adds 1 to a counter where the key is there already."""
+
 
 class StillOpen(Exception):
     """Transactions did not end within the patience; the text names them."""
-
-
-def pause(seconds: float) -> None:
-    """Waits a moment; under an async engine the event loop goes on meanwhile."""
-    if in_greenlet():
-        await_only(asyncio.sleep(seconds))
-    else:
-        time.sleep(seconds)
-
-
-def rows(cursor: Cursor, sql: str) -> list[tuple[Any, ...]]:
-    """All rows of one query."""
-    cursor.execute(sql)
-    return [tuple(row) for row in cursor.fetchall()]
-
-
-def quoted(name: str) -> str:
-    """A string literal of SQL. Names with a backslash are refused: servers differ there."""
-    if "\\" in name or "\0" in name:
-        raise ValueError(f"a name with a backslash or a NUL cannot be guarded: {name!r}")
-    return "'" + name.replace("'", "''") + "'"
-
-
-def mentions(text: str, table: str) -> bool:
-    """Whether a text has the table's name as a word."""
-    return re.search(rf"(?<!\w){re.escape(table)}(?!\w)", text, re.IGNORECASE) is not None

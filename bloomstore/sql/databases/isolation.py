@@ -6,20 +6,22 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from bloomstore.sql.databases import traits_of
+
 
 def allows_skipping(bind: Any) -> bool:
     """Whether a read that is not sent takes no lock, and would have read the guarded table."""
     if "schema_translate_map" in bind.get_execution_options():
         return False
     level = level_of(bind)
-    if level == "SERIALIZABLE":  # SQLite's only level has this name, and its reads lock nothing
-        return bool(bind.dialect.name == "sqlite")
+    if level == "SERIALIZABLE":  # also the name of SQLite's only level
+        return traits_of(bind.dialect).reads_lock_nothing
     return level not in ("", "READ UNCOMMITTED")
 
 
 def has_snapshots(bind: Any) -> bool:
     """Whether a transaction goes on seeing what its first statement has seen."""
-    return level_of(bind) == "REPEATABLE READ" or bind.dialect.name == "sqlite"
+    return level_of(bind) == "REPEATABLE READ" or traits_of(bind.dialect).has_snapshots
 
 
 def is_autocommit(connection: Connection) -> bool:

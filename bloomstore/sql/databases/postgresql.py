@@ -1,92 +1,36 @@
-"""PostgreSQL: deterministic collations compare bytes; everything else is in doubt."""
+"""PostgreSQL: identity, waiting by transaction ids, snapshots, settings and outboxes.
+
+Tables are read in postgresql_tables.py.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import text
-from sqlalchemy.engine import URL, Connection
+from sqlalchemy import ColumnElement, text
+from sqlalchemy.engine import URL, Connection, Dialect
 
-from bloomstore.sql.databases import canonical
-from bloomstore.sql.databases.canonical import Canon
 from bloomstore.sql.databases.contract import (
-    ColumnFacts,
     Cursor,
+    Place,
+    SettingsRead,
     StillOpen,
-    TableFacts,
-    pause,
-    quoted,
-    rows,
+    Traits,
 )
+from bloomstore.sql.databases.outbox_names import OutboxNames
+from bloomstore.sql.databases.postgresql_tables import read_table as read_table
+from bloomstore.sql.databases.queries import pause, quoted, rows
+from bloomstore.sql.databases.snapshot_sql import XID, XMAX, XMIN
 
-_TEXTS = canonical.Texts(has_nul=False)
-
-
-def _integer(bits: int) -> Canon:
-    room = canonical.integers(bits)
-    return Canon("integer/1", canonical.integer(room), int, room=room)
-
-
-_TEXT = Canon("text/1", canonical.text(_TEXTS), str, room=_TEXTS)
-_PLAIN: dict[str, Canon] = {
-    "int2": _integer(16),
-    "int4": _integer(32),
-    "int8": _integer(64),
-    "bool": Canon("boolean/1", canonical.boolean),
-    "float8": Canon("double/1", canonical.double),
-    "float4": Canon("single/1", canonical.single),
-    "uuid": Canon("uuid/1", canonical.uuid),
-    "bytea": Canon("binary/1", canonical.binary),
-    "date": Canon("day/1", canonical.day),
-    "text": _TEXT,
-}
-_COLUMNS = """
-SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype::text, a.atttypmod,
-       coalesce(c.collname, ''), coalesce(c.collisdeterministic, true), a.attgenerated::text,
-       (SELECT string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
-        FROM pg_enum e WHERE e.enumtypid = t.oid),
-       (SELECT array_agg(e.enumlabel::text) FROM pg_enum e WHERE e.enumtypid = t.oid),
-       EXISTS (SELECT FROM pg_operator o JOIN pg_type x ON x.oid IN (o.oprleft, o.oprright)
-               WHERE o.oprname = '=' AND o.oid >= 16384 AND x.typcategory = t.typcategory
-               AND (x.oid = t.oid OR x.typnamespace = 'pg_catalog'::regnamespace)),
-       a.attnum, a.atthasdef OR a.attidentity <> ''
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-     LEFT JOIN pg_collation c ON c.oid = a.attcollation
-WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped
-"""
-# Functions that may write to the table, by themselves or by others that they name.
-_TRIGGERS = r"""
-WITH RECURSIVE known AS MATERIALIZED (
-    SELECT p.oid, lower(p.proname) AS name, lower(pg_get_functiondef(p.oid)) AS body
-    FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-    WHERE p.prokind IN ('f', 'p') AND l.lanname NOT IN ('internal', 'c')
-    AND p.pronamespace <> 'pg_catalog'::regnamespace
-    AND EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'bloomstore%')
-), writing(oid, name) AS (
-    SELECT oid, name FROM known WHERE position(lower({name}) IN body) > 0
-        OR position('execute' IN body) > 0
-    UNION SELECT k.oid, k.name FROM known k JOIN writing w
-        ON k.body ~ ('(^|\W)' || regexp_replace(w.name, '(\W)', '\\\1', 'g') || '(\W|$)')
+TRAITS = Traits(
+    snapshot_level="REPEATABLE READ",
+    casts_values=True,
+    has_transaction_ids=True,
+    crash_loses_commits=True,
+    outbox_floor=f"{XID} + 1",
 )
-SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgname NOT LIKE 'bloomstore%'
-AND (tgrelid = {oid} OR tgfoid IN (SELECT oid FROM writing))
-"""
-_FEEDS = """
-SELECT tgname FROM pg_trigger
-WHERE tgrelid = {oid} AND tgenabled = 'A' AND tgname LIKE 'bloomstore%'
-"""
-_VIEWS = """
-SELECT DISTINCT v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
-       JOIN pg_class v ON v.oid = r.ev_class
-WHERE d.refobjid = {oid} AND v.oid <> {oid} AND pg_relation_is_updatable(v.oid, true) & 28 <> 0
-"""
-_KEYS = """
-SELECT unnest(conkey) FROM pg_constraint
-WHERE conrelid = {oid} AND contype = 'f' AND (confupdtype IN ('c', 'd') OR confdeltype = 'd')
-"""
 
 
 def identity(cursor: Cursor) -> dict[str, str]:
@@ -111,106 +55,6 @@ def is_exact(cursor: Cursor) -> str:
     if (server, client) != ("UTF8", "UTF8"):
         return f"the encodings of server and client are {server} and {client}, not UTF8"
     return ""
-
-
-def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
-    """Everything from the system catalogs."""
-    ((number, digits),) = rows(
-        cursor,
-        "SELECT current_setting('server_version_num'), current_setting('extra_float_digits')",
-    )
-    version = str(int(number) // 10_000)
-    full = ".".join(
-        '"' + part.replace('"', '""') + '"' for part in (schema, table) if part is not None
-    )
-    ((oid,),) = rows(cursor, f"SELECT to_regclass({quoted(full)})::oid")
-    if oid is None:
-        return TableFacts(version, doubt=f"there is no table {full}")
-    ((kind, rules, persistence, found_in, path, children),) = rows(
-        cursor,
-        "SELECT relkind::text, relhasrules, relpersistence::text, relnamespace::regnamespace::text,"
-        " array_to_string(current_schemas(false), chr(10)),"
-        " EXISTS (SELECT FROM pg_inherits WHERE c.oid IN (inhparent, inhrelid))"
-        f" FROM pg_class c WHERE oid = {int(oid)}",
-    )
-    if persistence == "t":
-        return TableFacts(version, doubt=f"a temporary table stands before {full}")
-    if kind != "r" or rules or children:
-        return TableFacts(version, doubt="not a plain table: writes may reach it unseen")
-    numbers = {}
-    columns = {}
-    for name, *row, place, has_default in rows(cursor, _COLUMNS.format(oid=int(oid))):
-        numbers[place] = name.lower()
-        found = replace(_column(*row), has_default=has_default)
-        if int(digits) < 1 and found.type in ("real", "double precision"):
-            found = replace(found, blurred=f"extra_float_digits is {digits}: floats are rounded")
-        if name.lower() in columns:
-            found = replace(found, canon=None, doubt="another column differs in case only")
-        columns[name.lower()] = found
-    triggers = rows(cursor, _TRIGGERS.format(oid=int(oid), name=quoted(table)))
-    triggers += rows(cursor, _VIEWS.format(oid=int(oid)))
-    hazards = {
-        numbers[place]: "a foreign key changes it: ON UPDATE CASCADE or SET DEFAULT"
-        for (place,) in rows(cursor, _KEYS.format(oid=int(oid)))
-    }
-    feeds = rows(cursor, _FEEDS.format(oid=int(oid)))
-    return TableFacts(
-        version,
-        columns,
-        tuple(name for (name,) in triggers),
-        tuple(name for (name,) in feeds),
-        hazards,
-        schema=found_in,
-        path=tuple(path.split("\n")),
-    )
-
-
-def _column(
-    shown: str,
-    type_name: str,
-    kind: str,
-    modifier: int,
-    collation: str,
-    is_deterministic: bool,
-    generated: str,
-    labels: str | None,
-    each: list[str] | None,
-    has_operator: bool,
-) -> ColumnFacts:
-    if labels is not None:  # a label that is renamed is renamed in every row
-        shown = f"{shown} ({labels})"
-    if generated:
-        return ColumnFacts(shown, collation, doubt="a generated column")
-    if not is_deterministic:
-        return ColumnFacts(shown, collation, doubt=f"collation {collation!r} is not deterministic")
-    if has_operator:
-        return ColumnFacts(shown, collation, doubt="somebody has made an operator = for its type")
-    form = _PLAIN.get(type_name) if kind == "b" else None
-    length = None if modifier < 0 else modifier - 4
-    if kind == "e":
-        room = frozenset(each or ())
-        form = Canon("text/1", canonical.text(room), str, room=room)
-    elif kind == "b" and type_name == "varchar":
-        form = _TEXT
-        if length is not None:
-            cut = canonical.text_cut(_TEXTS, length)
-            form = Canon(f"text cut at {length}/1", cut, stored=str)
-    elif kind == "b" and type_name == "bpchar":
-        stripped = canonical.text_without_trailing_blanks(_TEXTS, length)
-        form = Canon("text without trailing blanks/1", stripped)
-    elif kind == "b" and type_name == "numeric":
-        scale = None if length is None else ((length & 0x7FF) ^ 1024) - 1024
-        precision = None if length is None else length >> 16
-        shown_scale = "any" if scale is None else scale
-        form = Canon(f"decimal {shown_scale}/1", canonical.decimal(scale, precision))
-    elif kind == "b" and type_name == "timestamp":
-        places = 6 if modifier < 0 else modifier
-        form = Canon(f"wall time {places}/1", canonical.wall_time(places))
-    elif kind == "b" and type_name == "timestamptz" and modifier in (-1, 6):
-        form = Canon("instant/1", canonical.instant)
-    if form is None:
-        return ColumnFacts(shown, collation, doubt=f"type {shown} has no known canonical form")
-    return ColumnFacts(shown, collation, form)
 
 
 # Transactions below a limit that have not ended. Those of other databases of the cluster never
@@ -327,3 +171,108 @@ def why_hidden(error: Exception) -> str:
         "every row must be read: use the owner of the table (not with FORCE ROW LEVEL SECURITY), a"
         " role with BYPASSRLS, or a superuser"
     )
+
+
+# Connections -----------------------------------------------------------------------
+
+_SETTINGS = (
+    "default_transaction_isolation",
+    "DateStyle",
+    "client_encoding",
+    "session_replication_role",
+    "standard_conforming_strings",
+    "extra_float_digits",
+)
+
+
+def why_missing(url: URL) -> str:
+    """Only the server knows."""
+    return ""
+
+
+def read_settings(cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
+    """Not to_regclass: it raises where a schema must not be used, and ends the transaction."""
+    names = ", ".join(quoted(name) for schema, name in places if schema is None) or "''"
+    settings = ", ".join(f"pg_catalog.current_setting('{name}')" for name in _SETTINGS)
+    ((level, *values),) = rows(
+        cursor,
+        f"SELECT pg_catalog.current_setting('transaction_isolation'), {settings},"
+        " pg_catalog.array_to_string(ARRAY("
+        f"SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relname IN ({names})"
+        " AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY c.oid), ',')",
+    )
+    return str(level).upper(), tuple(values)
+
+
+def outside(connection: Connection) -> Connection:
+    """Each statement is a transaction of its own."""
+    return connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def commit_to_disk(connection: Connection) -> None:
+    """Whatever synchronous_commit is for others."""
+    connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
+
+
+def has_table(cursor: Cursor, name: str) -> bool:
+    """An error would end the transaction, so the table is looked up first."""
+    return rows(cursor, f"SELECT to_regclass({quoted(name)}) IS NOT NULL") == [(True,)]
+
+
+def snapshot_ids(connection: Connection) -> tuple[int, int]:
+    """Of the transaction that is open, or of one that this begins."""
+    xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
+    return xmin, xmax
+
+
+def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Drivers read by the type of the result, whatever was declared."""
+    return column
+
+
+# Outboxes --------------------------------------------------------------------------
+
+
+def outbox_schema(dialect: Dialect, schema: str | None) -> str | None:
+    """Always one: functions that run as another role must not look a name up."""
+    return schema or getattr(dialect, "default_schema_name", None) or "public"
+
+
+def create_outbox(names: OutboxNames) -> Iterator[str]:
+    """Keys with the id of the writing transaction, written as the owner of the function.
+
+    So writers need no right to the outbox.
+    """
+    outbox = names.full_outbox
+    yield (
+        f"CREATE TABLE {outbox} AS SELECT {names.copied_columns} FROM {names.full_table}"
+        " WITH NO DATA"
+    )
+    yield f"ALTER TABLE {outbox} ADD xid bigint NOT NULL DEFAULT {XID}"
+    yield f"CREATE INDEX ON {outbox} (xid)"
+    insert = f"{names.insert_into(outbox)} VALUES ({names.new_values})"
+    yield (
+        f"CREATE FUNCTION {outbox}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" SET search_path = pg_catalog, pg_temp"
+        f" AS $$ BEGIN {insert}; RETURN NULL; END $$"
+    )
+    for name, event, when in names.events("NEW.{0} IS DISTINCT FROM OLD.{0}"):
+        yield (
+            f"CREATE TRIGGER {names.quote(name)} AFTER {event} ON {names.full_table}"
+            f" FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION {outbox}()"
+        )
+        # Also for rows that logical replication brings.
+        yield f"ALTER TABLE {names.full_table} ENABLE ALWAYS TRIGGER {names.quote(name)}"
+
+
+def drop_outbox(names: OutboxNames) -> Iterator[str]:
+    """Triggers belong to their table and have no schema."""
+    for name in (names.inserts, names.updates):
+        yield f"DROP TRIGGER IF EXISTS {names.quote(name)} ON {names.full_table}"
+    yield f"DROP FUNCTION IF EXISTS {names.full_outbox}()"
+    yield f"DROP TABLE IF EXISTS {names.full_outbox}"
+
+
+def on_conflict(table: str, key: str, counter: str) -> str:
+    """The counter of the row that is there."""
+    return f"ON CONFLICT ({key}) DO UPDATE SET {counter} = {table}.{counter} + 1"

@@ -1,51 +1,46 @@
-"""SQLite: affinity decides what is stored, the collation of the column what is equal.
+"""SQLite: one file, one writer; identity, waiting, collations, settings and outboxes.
 
-The collation is in no pragma, so it is read from the text of CREATE TABLE. A table whose text
-cannot be read (a view, a virtual table), or whose columns are not those of the pragma in their
-order, is in doubt.
+Tables are read in sqlite_tables.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Container, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy.engine import URL, Connection
+from sqlalchemy import ColumnElement
+from sqlalchemy.engine import URL, Connection, Dialect
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import UnaryExpression
+from sqlalchemy.types import NullType
 
-from bloomstore.sql.databases import canonical
 from bloomstore.sql.databases.contract import (
-    ColumnFacts,
     Cursor,
+    Place,
+    SettingsRead,
     StillOpen,
-    TableFacts,
-    mentions,
-    pause,
-    quoted,
-    rows,
+    Traits,
 )
 from bloomstore.sql.databases.lock_holders import holders
+from bloomstore.sql.databases.outbox_names import OutboxNames, first_id
+from bloomstore.sql.databases.queries import pause, quoted, rows
+from bloomstore.sql.databases.sqlite_tables import FOLDS, TEMPORARY_TRIGGERS
+from bloomstore.sql.databases.sqlite_tables import read_table as read_table
 
-# In a word of SQLite every character beyond ASCII is a letter, also what Unicode calls a space.
-_TOKEN = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]
-    |[\w$\x80-\U0010ffff]+|[^\s\w]""",
-    re.DOTALL | re.VERBOSE,
+TRAITS = Traits(
+    snapshot_level=None,  # setting the one level that there is changes the driver's
+    reads_lock_nothing=True,
+    has_snapshots=True,
+    can_redirect_names=False,  # the file is the one place
+    has_rowid=True,
+    outbox_has_types=False,
 )
-_CONSTRAINTS = frozenset("CONSTRAINT PRIMARY UNIQUE CHECK FOREIGN".split())
-# How each built-in collation folds text; the names are compared without case.
-_FOLDS: dict[str, Callable[[str], str] | None] = {
-    "binary": None,
-    "nocase": canonical.fold_ascii,
-    "rtrim": canonical.fold_blanks,
-}
 # A program may put collations of its own in the place of the built-in ones: every ASCII character
 # is compared with every other one on each new connection, and these.
 _PROBES = [chr(code) for code in range(128)] + [
@@ -62,7 +57,7 @@ def _probe() -> str:
         f"({place}, {'||'.join(f'char({ord(each)})' for each in probe) or quoted('')})"
         for place, probe in enumerate(_PROBES[128:], 128)
     )
-    equal = [f"x.t = y.t COLLATE {name}" for name in _FOLDS]
+    equal = [f"x.t = y.t COLLATE {name}" for name in FOLDS]
     return (
         "WITH RECURSIVE codes(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM codes WHERE i < 127),"
         f" probes(i, t) AS (SELECT i, char(i) FROM codes UNION ALL VALUES {others})"
@@ -73,13 +68,11 @@ def _probe() -> str:
 
 _PROBE = _probe()  # 2 ms
 # In 10 us, for connections that others may have changed meanwhile.
-GLANCE = "SELECT " + ", ".join(
+_GLANCE = "SELECT " + ", ".join(
     f"{one} = {other} COLLATE {name}"
-    for name in _FOLDS
+    for name in FOLDS
     for one, other in (("'a'", "'A'"), ("'a'", "'a '"), ("'a'", "'a' || char(9)"), ("'é'", "'É'"))
 )
-# The triggers that only this connection has. They may write to the tables of every file.
-TEMPORARY = "SELECT name, sql FROM sqlite_temp_master WHERE type = 'trigger' ORDER BY name"
 
 
 def identity(cursor: Cursor) -> dict[str, str]:
@@ -100,144 +93,10 @@ def is_exact(cursor: Cursor) -> str:
     if encoding != "UTF-8":
         return f"the database keeps text in {encoding}, not in UTF-8"
     for one, other, *equal in rows(cursor, _PROBE):
-        for (name, fold), is_equal in zip(_FOLDS.items(), equal, strict=True):
+        for (name, fold), is_equal in zip(FOLDS.items(), equal, strict=True):
             if is_equal and (fold or str)(_PROBES[one]) != (fold or str)(_PROBES[other]):
                 return f"the connection has a collation {name.upper()} that is not SQLite's own"
     return ""
-
-
-def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
-    """Types by PRAGMA, collations from the text of CREATE TABLE."""
-    version = ".".join(sqlite3.sqlite_version.split(".")[:2])
-    prefix = "" if schema is None else _identifier(schema) + "."
-    catalog = f"{prefix}sqlite_master"
-    tables = rows(
-        cursor,
-        f"SELECT +sql FROM {catalog} WHERE type = 'table' AND lower(name) = lower({quoted(table)})",
-    )
-    if not tables or not tables[0][0]:
-        return TableFacts(version, doubt=f"there is no table {table!r}")
-    shadow = f"SELECT name FROM sqlite_temp_master WHERE lower(name) = lower({quoted(table)})"
-    if schema is None and rows(cursor, shadow):
-        return TableFacts(version, doubt=f"a temporary table stands before {table!r}")
-    described = rows(cursor, f"PRAGMA {prefix}table_xinfo({quoted(table)})")
-    definitions = column_definitions(tables[0][0], [name for _, name, *_ in described])
-    if definitions is None:
-        return TableFacts(version, doubt=f"the text that created {table!r} cannot be read")
-    columns = {}
-    for (_, name, declared, _, default, key, hidden), definition in zip(
-        described, definitions, strict=True
-    ):
-        found = _column(declared or "", definition, hidden)
-        if name.lower() in columns:
-            found = replace(found, canon=None, doubt="another column differs in case only")
-        is_rowid = bool(key) and (declared or "").upper() == "INTEGER"
-        columns[name.lower()] = replace(
-            found, has_default=is_rowid or default is not None, blurred=_converter(declared or "")
-        )
-    triggers = rows(
-        cursor,
-        f"SELECT name, sql, lower(tbl_name) FROM {catalog} WHERE type = 'trigger'",
-    )
-    hazards = {}
-    for row in rows(cursor, f"PRAGMA {prefix}foreign_key_list({quoted(table)})"):
-        source, on_update, on_delete = row[3].lower(), row[5].upper(), row[6].upper()
-        if on_update in ("CASCADE", "SET DEFAULT") or on_delete == "SET DEFAULT":
-            hazards[source] = f"a foreign key changes it: ON UPDATE {on_update}"
-    feeds = tuple(
-        name for name, _, on in triggers if name.startswith("bloomstore_") and on == table.lower()
-    )
-    writers = tuple(name for name, sql, _ in triggers if mentions(sql, table) and name not in feeds)
-    writers += tuple(name for name, sql in rows(cursor, TEMPORARY) if mentions(sql, table))
-    return TableFacts(version, columns, writers, feeds, hazards)
-
-
-def _column(declared: str, definition: list[str], hidden: int) -> ColumnFacts:
-    if hidden:
-        return ColumnFacts(declared, doubt="a generated or hidden column")
-    collation = _collation(definition)
-    if collation.lower() not in _FOLDS:
-        return ColumnFacts(declared, collation, doubt=f"collation {collation!r} is not built in")
-    affinity = affinity_of(declared)
-    fold = _FOLDS[collation.lower()]
-    own: type | None = {"INTEGER": int, "NUMERIC": int, "TEXT": str, "BLOB": None}.get(affinity)
-    if affinity == "TEXT" and fold is not None:
-        own = None
-    room: Container[Any] = canonical.Texts() if own is str else canonical.integers(64)
-    name = f"sqlite {affinity.lower()} {collation.lower()}/1"
-    form = canonical.Canon(name, canonical.sqlite(affinity, fold), own, room=room)
-    return ColumnFacts(declared, collation, form)
-
-
-def _converter(declared: str) -> str:
-    """Why the driver may read something else than is stored: by the first word of the type."""
-    word = re.split(r"[\s(]", declared, maxsplit=1)[0].upper()
-    found = sqlite3.converters.get(word)
-    is_foreign = found is not None and found.__module__ != "sqlite3.dbapi2"
-    return f"sqlite3 has a converter for {word}" if is_foreign else ""
-
-
-def _collation(definition: list[str]) -> str:
-    """The last COLLATE outside parentheses: one inside belongs to a CHECK or a DEFAULT."""
-    found, depth = "binary", 0
-    for place, token in enumerate(definition):
-        depth += (token == "(") - (token == ")")
-        if not depth and token.lower() == "collate":
-            found = _bare(definition[place + 1])
-    return found
-
-
-def affinity_of(declared: str) -> str:
-    """The affinity of a declared type, by the five rules of SQLite's documentation, in order."""
-    declared = declared.upper()
-    if "INT" in declared:
-        return "INTEGER"
-    if any(word in declared for word in ("CHAR", "CLOB", "TEXT")):
-        return "TEXT"
-    if "BLOB" in declared or not declared:
-        return "BLOB"
-    if any(word in declared for word in ("REAL", "FLOA", "DOUB")):
-        return "REAL"
-    return "NUMERIC"
-
-
-def column_definitions(create: str, names: Sequence[str]) -> list[list[str]] | None:
-    """The tokens of the definition of each of these columns; None if the text has others.
-
-    Constraints of the table come behind the columns.
-    """
-    if "\ufeff" in create:  # a space where a token begins, a letter elsewhere
-        return None
-    found: list[list[str]] = []
-    depth = 0
-    definition: list[str] = []
-    for token in _TOKEN.findall(create):
-        if token.startswith(("--", "/*")):
-            continue
-        if token == ")":
-            depth -= 1
-        if depth >= 1 and not (depth == 1 and token == ","):
-            definition.append(token)
-        if (depth == 0 or (depth == 1 and token == ",")) and definition:
-            found.append(definition)
-            definition = []
-        if token == "(":
-            depth += 1
-    columns, constraints = found[: len(names)], found[len(names) :]
-    are_these = [_bare(first) for first, *_ in columns] == list(names)
-    are_all = {first.upper() for first, *_ in constraints} <= _CONSTRAINTS
-    return columns if are_these and are_all else None
-
-
-def _bare(token: str) -> str:
-    """A name without its quotes."""
-    if token[0] in "\"'`":
-        return token[1:-1].replace(token[0] * 2, token[0])
-    return token[1:-1] if token[0] == "[" else token
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def wait_for_writers(connection: Connection, patience: float) -> None:
@@ -337,13 +196,101 @@ def why_hidden(error: Exception) -> str:
 
 def begin_snapshot(connection: Connection) -> None:
     """A read transaction sees the moment of its first read."""
-    leave_transaction(connection)
-    connection.exec_driver_sql("BEGIN")
+    outside(connection).exec_driver_sql("BEGIN")
 
 
-def leave_transaction(connection: Connection) -> None:
+# Connections -----------------------------------------------------------------------
+
+
+def why_missing(url: URL) -> str:
+    """A file that is not there would be made, empty."""
+    name = url.database or ""
+    is_file = name not in ("", ":memory:") and not name.startswith("file:")
+    return "there is no such file" if is_file and not Path(name).exists() else ""
+
+
+def read_settings(cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
+    """Attached files, temporary tables and triggers, and a glance at the collations."""
+    places = list(places)
+    ((is_dirty,),) = rows(cursor, "PRAGMA read_uncommitted")
+    schemas = {"main"} | {schema.lower() for schema, _ in places if schema is not None}
+    files = {(name.lower(), file) for _, name, file in rows(cursor, "PRAGMA database_list")}
+    names = {name.lower() for schema, name in places if schema is None}
+    temporary = {name for (name,) in rows(cursor, "SELECT lower(name) FROM sqlite_temp_master")}
+    return (
+        "READ UNCOMMITTED" if is_dirty else "SERIALIZABLE",
+        (
+            *sorted(each for each in files if each[0] in schemas),
+            *sorted(names & temporary),
+            *rows(cursor, TEMPORARY_TRIGGERS),
+            *rows(cursor, _GLANCE),  # collations may have been replaced
+        ),
+    )
+
+
+def outside(connection: Connection) -> Connection:
     """Ends what a listener of `begin` has begun, as in SQLAlchemy's own recipe for this driver."""
     if not connection.in_transaction():
         connection.begin()
     raw: Any = connection.connection.dbapi_connection
     raw.rollback()
+    return connection
+
+
+def commit_to_disk(connection: Connection) -> None:
+    """Nothing to do: commits reach the file in their order."""
+
+
+def has_table(cursor: Cursor, name: str) -> bool:
+    """A missing table raises an error and ends nothing."""
+    return True
+
+
+def snapshot_ids(connection: Connection) -> tuple[int, int]:
+    """Transactions have no ids."""
+    return 0, 0
+
+
+def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """+column: the driver converts columns by their declared type, and an expression has none."""
+    return UnaryExpression(column, operator=operators.custom_op("+"), type_=NullType())
+
+
+# Outboxes --------------------------------------------------------------------------
+
+
+def outbox_schema(dialect: Dialect, schema: str | None) -> str | None:
+    """As declared."""
+    return schema
+
+
+def create_outbox(names: OutboxNames) -> Iterator[str]:
+    """Keys with an id that is never used again, in columns without a type.
+
+    Such columns keep every value as the guarded one has stored it. In a trigger SQLite looks names
+    up in the trigger's own schema, and allows no other way.
+    """
+    keys = ", ".join(names.keys)
+    yield f"CREATE TABLE {names.full_outbox} (id INTEGER PRIMARY KEY AUTOINCREMENT, {keys})"
+    yield (
+        f"INSERT INTO {names.in_schema('sqlite_sequence')} (name, seq)"  # keeps the last id
+        f" VALUES ({quoted(names.outbox)}, {first_id()})"
+    )
+    insert = f"{names.insert_into(names.quote(names.outbox))} VALUES ({names.new_values})"
+    for name, event, when in names.events("NEW.{0} IS NOT OLD.{0}"):
+        yield (
+            f"CREATE TRIGGER {names.in_schema(name)} AFTER {event}"
+            f" ON {names.quote(names.table)} WHEN {when} BEGIN {insert}; END"
+        )
+
+
+def drop_outbox(names: OutboxNames) -> Iterator[str]:
+    """Triggers are in the schema of their table."""
+    for name in (names.inserts, names.updates):
+        yield f"DROP TRIGGER IF EXISTS {names.in_schema(name)}"
+    yield f"DROP TABLE IF EXISTS {names.full_outbox}"
+
+
+def on_conflict(table: str, key: str, counter: str) -> str:
+    """The counter of the row that is there."""
+    return f"ON CONFLICT ({key}) DO UPDATE SET {counter} = {table}.{counter} + 1"

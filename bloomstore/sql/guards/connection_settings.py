@@ -23,18 +23,14 @@ from typing import Any
 from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.orm import Session
 
-from bloomstore.sql.databases import drivers
-from bloomstore.sql.databases.contract import Cursor, quoted, rows
+from bloomstore.sql.databases import database_of, drivers, traits_of
+from bloomstore.sql.databases.contract import Place, SettingsRead
 from bloomstore.sql.databases.isolation import level_of
 from bloomstore.sql.databases.sql_text import Effect
-from bloomstore.sql.databases.sqlite import GLANCE, TEMPORARY
 from bloomstore.sql.guards import foreign_listeners
 
 CHANGED = "bloomstore/changed"  # in connection.info
 UNSETTLED = "the settings of the connection are not those that guards were compared with"
-
-Place = tuple[str | None, str]  # of a table: schema and name
-Found = tuple[str, tuple[Any, ...]]  # the isolation level, and what must be as it was
 
 
 class Changed:
@@ -59,7 +55,7 @@ class Settings:
 
     def __init__(self) -> None:
         # By dialect: the tables whose names are looked for, and what was found.
-        self._known: dict[int, tuple[list[Place], Found]] = {}
+        self._known: dict[int, tuple[list[Place], SettingsRead]] = {}
         self._changed: weakref.WeakSet[Changed] = weakref.WeakSet()
         self.have_changed = False  # on some connection, at some time
 
@@ -92,8 +88,9 @@ class Settings:
         if effects & (Effect.SETS | Effect.SETS_UNSEEN):
             changed.is_lasting = True
             self._changed.add(changed)
-        # Only MariaDB and MySQL have what no query shows.
-        changed.is_unseen |= bool(effects & Effect.SETS_UNSEEN) and is_mysql(connection)
+        changed.is_unseen |= bool(effects & Effect.SETS_UNSEEN) and (
+            traits_of(connection.dialect).clips_values
+        )
 
     def hold(self, connection: Connection, *, is_meddled: bool = False) -> bool:
         """Whether the connection has those that guards were compared with; asks it if need be.
@@ -164,88 +161,14 @@ def may_have_changed(connection: Connection) -> bool:
     )
 
 
-def is_mysql(connection: Connection) -> bool:
-    """Whether the connection is one of MySQL or MariaDB."""
-    return connection.dialect.name in ("mysql", "mariadb")
-
-
 def no_transaction() -> None:
     """The weak reference of no transaction."""
 
 
-# What each kind of database says ----------------------------------------------------
-
-
-_POSTGRESQL = (
-    "default_transaction_isolation",
-    "DateStyle",
-    "client_encoding",
-    "session_replication_role",
-    "standard_conforming_strings",
-    "extra_float_digits",
-)
-_MYSQL = (
-    "tx_isolation",  # of MariaDB
-    "transaction_isolation",
-    "sql_mode",
-    "character_set_client",
-    "character_set_connection",
-    "character_set_results",
-    "collation_connection",
-)
-
-
-def _read(dialect: Dialect, raw: Any, places: list[Place]) -> Found:
+def _read(dialect: Dialect, raw: Any, places: list[Place]) -> SettingsRead:
     cursor: Any = raw.cursor()
     try:
-        level, found = _READERS[dialect.name](cursor, places)
+        level, values = database_of(dialect).read_settings(cursor, places)
     finally:
         cursor.close()
-    return level, (*found, drivers.doubt_of(raw, dialect), drivers.reads_text(raw, dialect))
-
-
-def _of_postgresql(cursor: Cursor, places: list[Place]) -> Found:
-    """Not to_regclass: it raises where a schema must not be used, and ends the transaction."""
-    names = ", ".join(quoted(name) for schema, name in places if schema is None) or "''"
-    settings = ", ".join(f"pg_catalog.current_setting('{name}')" for name in _POSTGRESQL)
-    ((level, *found),) = rows(
-        cursor,
-        f"SELECT pg_catalog.current_setting('transaction_isolation'), {settings},"  # noqa: S608
-        " pg_catalog.array_to_string(ARRAY("
-        f"SELECT c.oid FROM pg_catalog.pg_class c WHERE c.relname IN ({names})"
-        " AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY c.oid), ',')",
-    )
-    return str(level).upper(), tuple(found)
-
-
-def _of_mysql(cursor: Cursor, places: list[Place]) -> Found:
-    wanted = ", ".join(map(quoted, _MYSQL))
-    found = dict(rows(cursor, f"SHOW SESSION VARIABLES WHERE Variable_name IN ({wanted})"))
-    levels = [found.pop(name) for name in _MYSQL[:2] if name in found]
-    ((database,),) = rows(cursor, "SELECT DATABASE()")
-    return levels[-1].replace("-", " "), (database, *sorted(found.items()))
-
-
-def _of_sqlite(cursor: Cursor, places: list[Place]) -> Found:
-    ((dirty,),) = rows(cursor, "PRAGMA read_uncommitted")
-    schemas = {"main"} | {schema.lower() for schema, _ in places if schema is not None}
-    files = {(name.lower(), file) for _, name, file in rows(cursor, "PRAGMA database_list")}
-    names = {name.lower() for schema, name in places if schema is None}
-    temporary = {name for (name,) in rows(cursor, "SELECT lower(name) FROM sqlite_temp_master")}
-    return (
-        "READ UNCOMMITTED" if dirty else "SERIALIZABLE",
-        (
-            *sorted(each for each in files if each[0] in schemas),
-            *sorted(names & temporary),
-            *rows(cursor, TEMPORARY),
-            *rows(cursor, GLANCE),  # collations may have been replaced
-        ),
-    )
-
-
-_READERS: dict[str, Callable[[Cursor, list[Place]], Found]] = {
-    "postgresql": _of_postgresql,
-    "mysql": _of_mysql,
-    "mariadb": _of_mysql,
-    "sqlite": _of_sqlite,
-}
+    return level, (*values, drivers.doubt_of(raw, dialect), drivers.reads_text(raw, dialect))

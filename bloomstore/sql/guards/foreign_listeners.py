@@ -20,6 +20,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.events import ConnectionEvents
 from sqlalchemy.pool import NullPool
 
+from bloomstore.sql.databases import traits_of
+
 # Events of statements and transactions, whose listeners are given a connection.
 _TOLD = """before_execute after_execute before_cursor_execute after_cursor_execute commit rollback
     rollback_savepoint release_savepoint set_connection_execution_options""".split()
@@ -44,7 +46,7 @@ def may_set(connection: Connection) -> bool:
         return False
     heard = connection.dispatch
     return bool(heard.engine_connect or heard.savepoint or _are_told_of_begin(connection)) or (
-        engine.dialect.name != "sqlite" and may_use(connection, *_TOLD)
+        traits_of(engine.dialect).can_redirect_names and may_use(connection, *_TOLD)
     )
 
 
@@ -67,7 +69,7 @@ def may_set_next(engine: Engine) -> bool:
 
 def _are_told_of_begin(bind: Connection | Engine) -> bool:
     """Not on SQLite: its driver needs a listener that sends BEGIN, and a file is its one place."""
-    return bind.dialect.name != "sqlite" and bool(bind.dispatch.begin)
+    return traits_of(bind.dialect).can_redirect_names and bool(bind.dispatch.begin)
 
 
 def may_rewrite(bind: Connection | Engine) -> bool:
@@ -86,7 +88,7 @@ def may_rewrite(bind: Connection | Engine) -> bool:
         not all(map(_is_wrapped, heard.before_execute))
         or not all(map(_is_wrapped, heard.before_cursor_execute))
         or (
-            engine.dialect.name != "sqlite"
+            traits_of(engine.dialect).can_redirect_names
             and may_use(bind, "before_execute", "before_cursor_execute")
         )
     )

@@ -21,7 +21,7 @@ from sqlalchemy.types import NullType
 
 from bloomstore import Filter, Store
 from bloomstore.errors import BloomStoreError, FilterNotFound, SpecError
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import database_of
 from bloomstore.sql.guards.connection_settings import Settings
 from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.declaration import Declared, Guard, declared_on
@@ -200,7 +200,7 @@ class Guards:
         """
         guards = list(self)
         before = [guard.note().token for guard in guards]
-        identity, tokens = read_again(BY_DIALECT[dialect.name], raw, [each.name for each in guards])
+        identity, tokens = read_again(database_of(dialect), raw, [each.name for each in guards])
         for guard, token in zip(guards, before, strict=True):
             if (seen := guard.lives.get(id(dialect))) is None:
                 continue

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import CompileError, SQLAlchemyError
 from sqlalchemy.types import NullType
 
-from bloomstore.sql.databases import ColumnFacts, canonical
+from bloomstore.sql.databases import ColumnFacts, canonical, traits_of
 from bloomstore.sql.databases.canonical import Canon
 from bloomstore.sql.guards.declaration import Declared
 from bloomstore.sql.guards.live_table import Live, read_live
@@ -32,7 +32,7 @@ def doubt_of(declared: Declared, live: Live) -> str:
     if declared.guard.feed == "outbox":
         if doubt := _doubt_of_outbox(declared, live):
             return doubt
-        if live.dialect.name not in ("mysql", "mariadb"):  # its cascades run no triggers
+        if traits_of(live.dialect).cascades_run_triggers:
             hazards = {}
     elif facts.triggers and not declared.guard.ignore_triggers:
         return f"triggers or views may write to the table: {', '.join(facts.triggers)}"
@@ -123,7 +123,7 @@ def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
     SQLAlchemy has PostgreSQL cast what it sends to the declared type: some drivers always, all of
     them when many rows are inserted in one statement.
     """
-    if dialect.name != "postgresql" or isinstance(type_, NullType):
+    if isinstance(type_, NullType) or not traits_of(dialect).casts_values:
         return ""
     maker: Any = dialect.statement_compiler(dialect, None)
     try:
@@ -166,7 +166,7 @@ def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
     """
     made: Callable[[Any], Any] | None = type_.dialect_impl(dialect).bind_processor(dialect)
     affinity = type_._type_affinity
-    if dialect.name != "postgresql" or affinity not in (Integer, Date, DateTime):
+    if affinity not in (Integer, Date, DateTime) or not traits_of(dialect).casts_values:
         return made
     is_aware = bool(getattr(type_, "timezone", False))
 

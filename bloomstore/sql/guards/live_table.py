@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.engine import Dialect
 
-from bloomstore.sql.databases import BY_DIALECT, TableFacts, drivers
+from bloomstore.sql.databases import TableFacts, database_of, drivers
 from bloomstore.sql.guards.declaration import Declared
 from bloomstore.sql.schema.incarnation import read_identity, read_tokens
 from bloomstore.sql.schema.registry import Unreadable, read_registry
@@ -36,7 +36,7 @@ def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Li
 
 
 def _read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared], blurred: str) -> list[Live]:
-    database = BY_DIALECT[dialect.name]
+    database = database_of(dialect)
     identity = read_identity(database, raw)
     tokens = read_tokens(raw, [guard.name for guard in guards])
     registry, unreadable = {}, ""

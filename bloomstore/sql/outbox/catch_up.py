@@ -49,8 +49,10 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
 from bloomstore.rebuild.state import read_state
+from bloomstore.sql.databases import database_of, traits_of
 from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.databases.isolation import is_autocommit
+from bloomstore.sql.databases.snapshot_sql import FLUSHED, INSERTED, IS_FED, IS_REWRITTEN, XMIN
 from bloomstore.sql.guards.caught_up import has_caught_up, mark_caught_up
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.record import Note
@@ -66,23 +68,6 @@ PURGED = "keys were purged from its outbox before they were read"
 UNFED = "triggers of its outbox are missing or do not always run: make the outbox anew"
 REWRITTEN = "the table was rewritten (TRUNCATE, COPY FREEZE ...) after the transaction's snapshot"
 NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
-_WAL = "CASE WHEN pg_is_in_recovery() THEN 0 ELSE {}() - CAST('0/0' AS pg_lsn) END"
-_INSERTED = _WAL.format("pg_current_wal_insert_lsn")  # a standby has what is on the primary's disk
-_FLUSHED = _WAL.format("pg_current_wal_flush_lsn")
-XMIN = "CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
-# A scan of pg_class sees the transaction's snapshot, pg_relation_filenode() the present: they
-# differ for a table that was rewritten since. Rows of COPY FREEZE are visible to older snapshots.
-_IS_REWRITTEN = (
-    "CASE current_setting('transaction_isolation') WHEN 'read committed' THEN false ELSE"
-    " EXISTS (SELECT FROM (SELECT t.oid UNION SELECT relid FROM pg_partition_tree(t.oid)) AS part"
-    " LEFT JOIN pg_class c ON c.oid = part.oid WHERE c.oid IS NULL"
-    " OR nullif(c.relfilenode, 0) IS DISTINCT FROM pg_relation_filenode(part.oid)) END"
-)
-_IS_FED = (
-    "2 = (SELECT count(*) FROM pg_trigger"
-    " WHERE tgrelid = t.oid AND tgname IN (:inserts, :updates) AND tgenabled = 'A')"
-)
-XMAX = "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS bigint)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +109,7 @@ class Feed:
         guard = self._guard
         if why := guard.why_unknown():
             return str(why)
-        if connection is None or connection.dialect.name != "postgresql":
+        if connection is None or not traits_of(connection.dialect).has_transaction_ids:
             return self._why_stale()
         base = self.base()
         if base is None:
@@ -149,8 +134,8 @@ class Feed:
         keys = ", ".join(f"o.{name}" for name in self.keys)
         query = text(
             f"SELECT {XMIN}, g.epoch, g.floor, current_setting('transaction_isolation'),"  # noqa: S608
-            f" {_IS_FED}, {_IS_REWRITTEN},"
-            f" {_INSERTED}, {_FLUSHED}, pg_backend_pid(), o.xid, {keys}"
+            f" {IS_FED}, {IS_REWRITTEN},"
+            f" {INSERTED}, {FLUSHED}, pg_backend_pid(), o.xid, {keys}"
             f" FROM {REGISTRY.name} g CROSS JOIN (SELECT to_regclass(:table) AS oid) t"
             f" LEFT JOIN {self.outbox(connection.dialect)} o ON o.xid >= :position"
             f" WHERE g.name = :guard LIMIT {LONGEST + 1}"
@@ -323,9 +308,7 @@ class Feed:
 
 def begin(connection: Connection) -> dict[str, Any]:
     """What the note says of the snapshot that a build reads, or of an older one."""
-    xmin = xmax = 0
-    if connection.dialect.name == "postgresql":
-        xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
+    xmin, xmax = database_of(connection.dialect).snapshot_ids(connection)
     return {"build": uuid.uuid4().hex, "xmin": xmin, "xmax": xmax}
 
 
@@ -334,10 +317,11 @@ def seal(engine: Engine, guard: str) -> None:
 
     A row whose deletion is lost in a crash is there again: a build must not have missed it.
     """
-    if engine.dialect.name == "postgresql":
+    database = database_of(engine.dialect)
+    if database.TRAITS.crash_loses_commits:
         own = REGISTRY.c.name == guard
         with engine.begin() as connection:
-            connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
+            database.commit_to_disk(connection)
             connection.execute(update(REGISTRY).where(own).values(epoch=REGISTRY.c.epoch))
 
 

@@ -33,12 +33,13 @@ from sqlalchemy.types import NullType
 
 from bloomstore import Store
 from bloomstore.errors import SpecError
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import database_of, traits_of
+from bloomstore.sql.databases.snapshot_sql import XMIN
 from bloomstore.sql.guards.declaration import Declared, Guard
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import read_live
 from bloomstore.sql.guards.record import Note
-from bloomstore.sql.outbox.catch_up import BEHIND, XMIN, Base, Feed, clock, seal
+from bloomstore.sql.outbox.catch_up import BEHIND, Base, Feed, clock, seal
 from bloomstore.sql.schema.connect import DatabaseError
 from bloomstore.sql.schema.incarnation import read_identity
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
@@ -74,7 +75,7 @@ class Follower:
 
     def run_once(self) -> list[Pass]:
         """One pass over every guard with an outbox."""
-        database = BY_DIALECT[self._engine.dialect.name]
+        database = database_of(self._engine.dialect)
         if self._takes_over:
             self._take_over()
         with self._engine.connect() as connection:
@@ -103,7 +104,7 @@ class Follower:
         doubt = guard.why_unknown()
         if base is None or (doubt and BEHIND not in doubt):
             return Pass(entry.name, doubt=doubt)
-        if connection.dialect.name == "postgresql":
+        if traits_of(connection.dialect).has_transaction_ids:
             return self._catch_up(connection, guard, feed, base)
         return self._take(guard, feed, entry.epoch)
 
@@ -229,7 +230,7 @@ class Follower:
         that had a follower is raised: its guard must be built after this.
         """
         self._takes_over = False  # two that take turns at this would never be valid
-        if self._engine.dialect.name == "postgresql":
+        if traits_of(self._engine.dialect).has_transaction_ids:
             return
         claim = (
             f"UPDATE {REGISTRY.name}"  # noqa: S608

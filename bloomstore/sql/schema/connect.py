@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
 from bloomstore.errors import BloomStoreError
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import KINDS, database_of, is_known
 
 
 class DatabaseError(BloomStoreError):
@@ -21,10 +20,10 @@ def engine_of(url: str, *, may_be_new: bool = False) -> Engine:
     """An engine; `may_be_new`: SQLite may make the file. Raises DatabaseError."""
     with plainly(url):
         engine = create_engine(url)
-    name = engine.url.database or ""
-    is_file = engine.dialect.name == "sqlite" and name not in ("", ":memory:")
-    if is_file and not (may_be_new or name.startswith("file:") or Path(name).exists()):
-        raise DatabaseError(f"{url}: there is no such file")
+    if may_be_new or not is_known(engine.dialect):
+        return engine
+    if why := database_of(engine.dialect).why_missing(engine.url):
+        raise DatabaseError(f"{url}: {why}")
     return engine
 
 
@@ -33,8 +32,8 @@ def reached(url: str, *, may_be_new: bool = False) -> Iterator[Engine]:
     """An engine of a kind that guards know. Raises DatabaseError for whatever goes wrong inside."""
     with plainly(url):
         engine = engine_of(url, may_be_new=may_be_new)
-        if engine.dialect.name not in BY_DIALECT:
-            raise DatabaseError(f"no guard knows {engine.dialect.name}: {', '.join(BY_DIALECT)}")
+        if not is_known(engine.dialect):
+            raise DatabaseError(f"no guard knows {engine.dialect.name}: {KINDS}")
         try:
             yield engine
         finally:

@@ -21,8 +21,9 @@ from sqlalchemy import Column, Integer, MetaData, String, Table, delete, insert,
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from bloomstore.sql.databases import Database
-from bloomstore.sql.databases.contract import Cursor, rows
+from bloomstore.sql.databases import Database, database_of
+from bloomstore.sql.databases.contract import Cursor
+from bloomstore.sql.databases.queries import rows
 
 TABLE = Table(
     "bloomstore_incarnation",
@@ -30,7 +31,6 @@ TABLE = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("value", String(36), nullable=False),
 )
-_IS_THERE = f"SELECT to_regclass('{TABLE.name}') IS NOT NULL"
 _READ = f"SELECT id, value FROM {TABLE.name}"  # noqa: S608
 
 
@@ -60,7 +60,7 @@ def read_again(
     cursor: Any = dbapi_connection.cursor()
     try:
         identity = dict(database.identity(cursor))
-        is_there = identity["kind"] != "postgresql" or rows(cursor, _IS_THERE) == [(True,)]
+        is_there = database.has_table(cursor, TABLE.name)
         values: dict[int, str] = dict(rows(cursor, _READ)) if is_there else {}
     finally:
         cursor.close()
@@ -77,8 +77,7 @@ def leave_token(engine: Engine, name: str) -> str:
     token = str(uuid.uuid4())
     while True:
         with contextlib.suppress(IntegrityError), engine.begin() as connection:
-            if engine.dialect.name == "postgresql":
-                connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
+            database_of(engine.dialect).commit_to_disk(connection)
             connection.execute(delete(TABLE).where(TABLE.c.id == _row_of(name)))
             connection.execute(insert(TABLE).values(id=_row_of(name), value=token))
             return token  # else another build has left its own at the same time

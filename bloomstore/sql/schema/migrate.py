@@ -18,7 +18,7 @@ from sqlalchemy import Connection, inspect, make_url
 
 import bloomstore
 from bloomstore.errors import BloomStoreError
-from bloomstore.sql.databases import BY_DIALECT
+from bloomstore.sql.databases import database_of
 from bloomstore.sql.schema.connect import plainly, reached
 from bloomstore.sql.schema.incarnation import TABLE as INCARNATION
 from bloomstore.sql.schema.outbox_tables import PREFIX as OUTBOX_PREFIX
@@ -134,7 +134,7 @@ def check(url: str) -> Iterator[str]:
 def _problems(connection: Connection, entry: Entry) -> Iterator[str]:
     raw = connection.connection.dbapi_connection
     assert raw is not None
-    database = BY_DIALECT[connection.dialect.name]
+    database = database_of(connection.dialect)
     facts = database.read_table(raw.cursor(), entry.schema, entry.table)
     if facts.doubt:
         yield facts.doubt
@@ -158,7 +158,7 @@ def _problems(connection: Connection, entry: Entry) -> Iterator[str]:
         guarded, kept = facts.columns.get(name.lower()), outbox.columns.get(key)
         if kept is None:
             yield f"its outbox {entry.outbox} has no column {key}"
-        elif connection.dialect.name != "sqlite" and guarded and guarded.type != kept.type:
+        elif database.TRAITS.outbox_has_types and guarded and guarded.type != kept.type:
             yield f"column {name} is {guarded.type}, its outbox keeps {kept.type}: make it anew"
 
 

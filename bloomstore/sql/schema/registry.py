@@ -22,7 +22,8 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, MetaData, String, Table, Text
 
-from bloomstore.sql.databases.contract import Cursor, rows
+from bloomstore.sql.databases.contract import Cursor
+from bloomstore.sql.databases.queries import rows
 
 TABLE = Table(
     "bloomstore_guards",

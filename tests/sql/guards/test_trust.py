@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard
-from bloomstore.sql.databases.sqlite import affinity_of, column_definitions
+from bloomstore.sql.databases.sqlite_tables import affinity_of, column_definitions
 from tests.sql.support import servers
 from tests.sql.support.checks import every_row_is_known
 from tests.sql.support.models import Base, User

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.sql import Answer, BloomPlugin
+from bloomstore.sql.databases import snapshot_sql
 from bloomstore.sql.outbox import catch_up as feed_module
 from tests.sql.support import outbox_models as fed
 from tests.sql.support.outbox_models import Parcel
@@ -114,7 +115,7 @@ def test_no_row_is_missed(plugins, engine, synchronous: str) -> None:
 
 
 def _takes_xmax(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(feed_module, "XMIN", feed_module.XMAX)
+    patch.setattr(feed_module, "XMIN", snapshot_sql.XMAX)
 
 
 def _shares_a_catch_up(patch: pytest.MonkeyPatch) -> None:
