@@ -40,6 +40,7 @@ from bloomstore.store.view import (
     load_view,
 )
 from bloomstore.store.write import bulk_load, writer
+from bloomstore.store.write.batch import Batch
 from bloomstore.store.write.batch_blocks import Batches
 from bloomstore.store.write.group_commit import Group
 
@@ -141,10 +142,12 @@ class Filter(OneKey):
         itself: when an error ends the call, keys of earlier chunks may stay added. Several threads
         share large chunks; BLOOMSTORE_THREADS limits them.
         """
+        batch = self._store.batches.mine
+        if batch is not None:
+            return self._collect(batch, fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL))
         view = self._current()
-        is_alone = self._store.batches.mine is None
-        is_bulk = is_alone and bulk_load.is_bulk(view, keys)
-        in_turns = is_alone and view.row.durability == "process" and is_column(keys)
+        is_bulk = bulk_load.is_bulk(view, keys)
+        in_turns = view.row.durability == "process" and is_column(keys)
         most = writer.TURN_KEYS if is_bulk or in_turns else MAX_PRINTS_PER_CALL
         chunks = fingerprint_chunks(keys, self._seed, most)
         if is_bulk:
@@ -244,14 +247,11 @@ class Filter(OneKey):
         return found if batch is None else found | batch.find(self._number, prints)
 
     def _add(self, prints: NDArray[np.uint64]) -> int:
-        self._store.require_writable()
         batch = self._store.batches.mine
+        if batch is not None:
+            return self._collect(batch, [prints])
+        self._store.require_writable()
         view = self._current()
-        if batch is not None:  # its end decides what to skip, a rebuild may have begun by then
-            new = batch.collect(self._number, self.name, prints, view.live.find(prints))
-            with self._store.views:
-                self._pause()  # from now on a lookup inside must find more than the bits say
-            return new
         self._take_fast_path(view)
         # A key that every chain of a sound filter reports was made durable with its bits.
         # The second look at the generation says that no rebuild had begun by then.
@@ -272,6 +272,17 @@ class Filter(OneKey):
         seen = None if keep or self._fast_generation != view.generation else view
         # Known keys go along: a rebuild that begins before the lock is held must get them too.
         return self._store.group.add(core, self._certain, prints, keep=keep, seen=seen)
+
+    def _collect(self, batch: Batch, chunks: abc.Iterable[NDArray[np.uint64]]) -> int:
+        """Takes keys into a batch, known ones too: a rebuild may have begun when it ends."""
+        self._store.require_writable()
+        added = 0
+        for prints in chunks:
+            view = self._current()
+            added += batch.collect(self._core, view, prints, view.live.find(prints))
+            with self._store.views:
+                self._pause()  # from now on a lookup inside must find more than the bits say
+        return added
 
     def _current(self) -> FilterView:
         """The view of this moment, for readers: one in doubt where the catalog cannot be read."""

@@ -6,7 +6,7 @@ can be newer than the word says (then one reload too many follows), never older.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
@@ -66,6 +66,13 @@ class FilterView:
     live: Chain
     coming: Chain | None
     state: FilterState
+    # Whether another look at the same generation would show the same.
+    is_settled: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        passes = self.live.doubt_passes or (self.coming is not None and self.coming.doubt_passes)
+        is_settled = self.state.name is not StateName.NEEDS_RECOVERY and not passes
+        object.__setattr__(self, "is_settled", is_settled)
 
     @property
     def told_state(self) -> FilterState:
@@ -74,13 +81,6 @@ class FilterView:
         if damage is None:
             return self.state
         return FilterState(StateName.DAMAGED, damage, in_part=True)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether another look at the same generation would show the same."""
-        return self.state.name is not StateName.NEEDS_RECOVERY and not any(
-            chain.doubt_passes for chain in (self.live, self.coming) if chain is not None
-        )
 
 
 def load_view(core: Core, name: str, number: int | None = None) -> FilterView:

@@ -25,7 +25,7 @@ from bloomstore.store.durable import checkpoint, stage_files, trust
 from bloomstore.store.durable.holding import writing
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.view import FilterView, load_view
-from bloomstore.store.write import commit, growth, plan, writer
+from bloomstore.store.write import commit, growth, plan, single_commit, writer
 from bloomstore.store.write.plan import Part, Prints
 
 
@@ -35,13 +35,24 @@ class Batch:
     def __init__(self) -> None:
         self._keys: dict[int, dict[bytes, None]] = {}
         self.names: dict[int, str] = {}
+        # The view that each filter had when keys were collected for it last, and its open files.
+        self.views: dict[int, tuple[Core, FilterView]] = {}
 
-    def collect(self, number: int, name: str, prints: Prints, known: NDArray[np.bool_]) -> int:
+    def collect(
+        self, core: Core, view: FilterView, prints: Prints, known: NDArray[np.bool_]
+    ) -> int:
         """Takes keys for a filter; returns how many neither it nor this batch had before."""
-        self.names[number] = name
+        number = view.row.number
+        self.names[number] = view.row.name
+        self.views[number] = core, view
         mine = self._keys.setdefault(number, {})
-        fresh = {one for one in as_bytes(prints[~known]) if one not in mine}
-        mine.update(dict.fromkeys(as_bytes(prints)))
+        packed = as_bytes(prints)
+        fresh = {
+            one
+            for one, is_known in zip(packed, known.tolist(), strict=True)
+            if not (is_known or one in mine)
+        }
+        mine.update(dict.fromkeys(packed))
         return len(fresh)
 
     def find(self, number: int, prints: Prints) -> NDArray[np.bool_]:
@@ -132,9 +143,29 @@ def _plan_chain(
 def finish(core: Core, batch: Batch) -> None:
     """Makes everything durable that was collected. Raises FilterNotFound for a dropped filter."""
     for part in batch.parts():
+        if _finish_at_once(core, batch, part):
+            continue
         with writing(core):
             wanted = [
                 (load_view(core, batch.names[number], number), prints)
                 for number, prints in part.items()
             ]
             add_together(core, wanted)
+
+
+def _finish_at_once(core: Core, batch: Batch, part: dict[int, Prints]) -> bool:
+    """Whether one commit was all that there was to do (single_commit.py); else nothing was done.
+
+    The views are those of the handles. A view whose filter answers "maybe" to everything, or whose
+    blocks were not all verified, leaves the work to the general road, as does one of other files:
+    a batch that came into this process by a fork.
+    """
+    wanted = []
+    for number, prints in part.items():
+        files, view = batch.views[number]
+        if files is not core or view.row.durability != "commit":
+            return False
+        if not (view.state.is_sound and view.live.is_verified) or view.live.damage is not None:
+            return False
+        wanted.append((view, prints))
+    return single_commit.add(core, wanted) is not None

@@ -60,6 +60,7 @@ def _journal(
     core: Core, change: CatalogChange, sequence: int, parts: abc.Sequence[Part]
 ) -> tuple[int, int]:
     """One row for each part; returns the last sequence and the bytes of the journal."""
+    before = sequence
     for part in parts:
         sequence += 1
         change.append_journal(
@@ -74,8 +75,8 @@ def _journal(
                 prints=part.prints,
             )
         )
-    is_looked_at = len(parts) > 1 or len(parts[0].prints) > _SMALL or not sequence % _LOOK
-    if not is_looked_at:
+    is_small = sum([len(part.prints) for part in parts]) <= _SMALL
+    if is_small and before // _LOOK == sequence // _LOOK:
         return sequence, 0
     core.catalog.require_room()
     return sequence, change.journal_bytes()

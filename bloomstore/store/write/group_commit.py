@@ -82,7 +82,7 @@ class Group:
         `handle` its handle, if it has looked for the only key in vain.
         """
         if seen is not None and not self._requests:
-            added = single_commit.add(core, seen, prints, handle)
+            added = single_commit.add(core, [(seen, prints)], handle)
             if added is not None:
                 return added
         mine = Request(self, view, prints)

@@ -1,18 +1,27 @@
-"""The ordinary durable add: nobody else writes, nothing is left to finish, everything fits.
+"""The ordinary durable add, to one filter or several: everything in a single LMDB transaction.
 
-In: a filter's view and fingerprints, out: how many were new, or None with nothing changed, and then
-the caller goes the general way. It is the same work in the same order as there, with one LMDB
-transaction instead of two: the one that is begun shows whatever a dead holder left (see
-Catalog.settled), and is committed with the journal row if that is nothing.
+In: views and fingerprints, out: how many keys were new, or None with nothing changed; the caller
+then takes the general road. Ordinary means: no other process or thread is writing, no dead holder
+left anything to finish, no rebuild is under way, and every key fits into the newest stage of its
+filter. The work and its order are those of the general road, in one transaction instead of two and
+one more per filter: the transaction that is begun shows whatever a dead holder left (see
+Catalog.settled), and is committed with the journal rows if that is nothing.
 
-Why: one durable add took 117 us of processor time beside its commit, and takes 20 so; five times
-as much when it comes with cold caches.
+Why: one durable add took 117 us of processor time beside its commit, and takes 17 so; five times
+as much when it comes with cold caches. Two filters in a batch took 200 us in four
+transactions, and take 60 in one.
 
-Not here: what to do when something is out of the ordinary (group_commit.py, writer.py,
-recovery.py).
+`handle`, the OneKey of the filter, is given with a single key that no stage has. It says which bits
+that key would set, and sets them, without numpy: 15 us instead of 16.5, and 108 instead of 130 when
+nothing is in the caches.
+
+Not here: what to do when something is out of the ordinary (group_commit.py, batch.py, writer.py,
+durable/recovery.py).
 """
 
 from __future__ import annotations
+
+import collections.abc as abc
 
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, OneKey
 from bloomstore.store.durable import checkpoint
@@ -20,57 +29,73 @@ from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.words import APPLIED, APPLYING, GENERATION
 from bloomstore.store.view import FilterView
 from bloomstore.store.write import commit, plan
-from bloomstore.store.write.plan import Prints
+from bloomstore.store.write.plan import Part, Prints
+
+# Keys for one filter each: no filter comes twice, since one plan does not see the other's bits.
+Wanted = abc.Sequence[tuple[FilterView, Prints]]
 
 
-def add(core: Core, view: FilterView, prints: Prints, handle: OneKey | None = None) -> int | None:
-    """Adds keys durably; None if something is out of order.
+def add(core: Core, wanted: Wanted, handle: OneKey | None = None) -> int | None:
+    """Adds keys durably with one commit; None if something is out of the ordinary.
 
-    `handle` is given with one key: it can say what that changes in less time than a kernel.
+    Every block of the filters' newest stages must have been verified: nothing is verified here.
     """
-    live = view.live
-    if core.doubt is not None or view.coming is not None or not plan.has_room(live):
+    if core.doubt is not None or core.unrecorded:
         return None
-    if core.unrecorded:
-        return None
-    if len(prints) > MAX_PRINTS_PER_CALL:
+    keys = 0
+    for view, prints in wanted:
+        keys += len(prints)
+        if view.coming is not None or not plan.has_room(view.live):
+            return None
+    if keys > MAX_PRINTS_PER_CALL:
         return None
     hold = core.lock.at_once()
     if hold is None:
         return None
     try:
-        words = core.words
         with core.catalog.attempt() as change:
             number = change.number
             last = core.last_commit
-            # Nobody has committed since: the catalog says what it said. To read it takes 20 us
-            # when nothing is in the caches.
+            # If nobody has committed since, the catalog says what it said. Reading it would take
+            # 20 us when nothing is in the caches.
             moment = last[1] if last is not None and last[0] == number - 1 else change.moment()
-            if (
-                (words[APPLIED], words[GENERATION]) != moment
-                or core.counts_moment != moment
-                or view.generation != moment[1]
-                or words[APPLYING]
-            ):
+            if not _is_current(core, moment, wanted):
                 return None
-            if handle is None:
-                prints = plan.unknown_to_older(live, prints)
-                if not len(prints):
-                    return 0
-                part, taken = plan.plan(core, live.newest, prints)
-                if taken < len(prints):
-                    return None
-            else:
-                bits = handle._missing_bits(prints, view.generation)
-                part = plan.plan_one(core, live.newest, prints, bits) if bits > 0 else None
-                if part is None and bits:
-                    return None
-            if part is None:
-                return 0
-            journal_bytes = commit.write(core, [part], (change, moment[0]), handle)
-            core.last_commit = number, (moment[0] + 1, moment[1])
+            parts = _plan(core, wanted, handle)
+            if not parts:
+                return None if parts is None else 0
+            journal_bytes = commit.write(core, parts, (change, moment[0]), handle)
+            core.last_commit = number, (moment[0] + len(parts), moment[1])
         if journal_bytes:
-            checkpoint.if_due(core, part.stage, journal_bytes)
-        return len(part.prints)
+            checkpoint.if_due(core, parts[-1].stage, journal_bytes)
+        return sum([len(part.prints) for part in parts])
     finally:
         hold.end()
+
+
+def _is_current(core: Core, moment: tuple[int, int], wanted: Wanted) -> bool:
+    """Whether words, counts and views are those of the catalog at this moment."""
+    words = core.words
+    if (words[APPLIED], words[GENERATION]) != moment or words[APPLYING]:
+        return False
+    if core.counts_moment != moment:
+        return False
+    return all(view.generation == moment[1] for view, _ in wanted)
+
+
+def _plan(core: Core, wanted: Wanted, handle: OneKey | None) -> list[Part] | None:
+    """A part for each filter that has new keys; None if the keys of one do not fit."""
+    if handle is not None:
+        ((view, prints),) = wanted
+        bits = handle._missing_bits(prints, view.generation)
+        part = plan.plan_one(core, view.live.newest, prints, bits) if bits > 0 else None
+        return None if part is None and bits else [] if part is None else [part]
+    parts = []
+    for view, prints in wanted:
+        unknown = plan.unknown_to_older(view.live, prints)
+        part, taken = plan.plan(core, view.live.newest, unknown)
+        if taken < len(unknown):
+            return None
+        if part is not None:
+            parts.append(part)
+    return parts

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bloomstore
 from bloomstore import Fixed, Scalable, kernels
+from bloomstore.catalog.catalog import Catalog
 from bloomstore.errors import FilterFull, StoreFailed, StoreLocked
 from bloomstore.families.family import FilterSpec
 from bloomstore.store.process.words import APPLIED, APPLYING, GENERATION
@@ -61,6 +67,116 @@ def test_both_ways_leave_the_same(
     assert after_adds(tmp_path / "general", spec) == short
 
 
+Batches = list[list[tuple[int, list[int]]]]
+batches = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.integers(0, 60), min_size=1, max_size=12)),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def after_batches(path: Path, wanted: Batches) -> list[object]:
+    """What adds inside of batches over several filters return, and what the batches leave."""
+    left: list[object] = []
+    with bloomstore.open(path) as store:
+        filters = [store.create(f"filter {place}", spec) for place, spec in enumerate(SPECS[:3])]
+        for batch in wanted:
+            with store.batch():
+                for place, keys in batch:
+                    left.append(filters[place].add_many(keys))
+            for place, keys in batch:
+                assert filters[place].may_contain_many(keys).all()
+        with store.core.catalog.read() as view:
+            left += [(*row[:-1], row.prints.tolist()) for row in view.journal()]
+        for users in filters:
+            left.append([bytes(vector) for vector in users._current().live.vectors])
+            left.append(users.stats().keys)
+    return left
+
+
+@settings(max_examples=25, deadline=None)
+@given(wanted=batches)
+def test_batches_leave_the_same_both_ways(wanted: Batches) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        short = after_batches(Path(folder) / "short", wanted)
+        with mock.patch.object(single_commit, "add", return_value=None):
+            assert after_batches(Path(folder) / "general", wanted) == short
+
+
+@pytest.mark.parametrize("filters", [1, 2, 3])
+def test_a_batch_is_one_transaction_of_lmdb_however_many_filters(
+    store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch, filters: int
+) -> None:
+    handles = [store.create(f"filter {place}", SPECS[0]) for place in range(filters)]
+    for users in handles:
+        users.add("first")
+    begun: list[bool] = []
+    real = Catalog.begin
+
+    def begin(self: Catalog, *, write: bool) -> object:
+        begun.append(write)
+        return real(self, write=write)
+
+    monkeypatch.setattr(Catalog, "begin", begin)
+    with store.batch():
+        for users in handles:
+            assert users.add_many(["second", "third"]) == 2
+    assert begun == [True]
+    monkeypatch.undo()
+    assert all(users.may_contain_many(["second", "third"]).all() for users in handles)
+    with store.core.catalog.read() as view:
+        assert len(list(view.journal())) == 2 * filters
+
+
+def test_a_batch_with_something_out_of_the_ordinary_takes_the_general_way(
+    store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = store.create("users", SPECS[0])
+    small = store.create("small", Scalable(target_error=0.01, initial_capacity=64))
+    quick = store.create("quick", SPECS[0], durability="process")
+    fenced = store.create("fenced", SPECS[0])
+    fenced.fence("not filled yet")
+    outcomes: list[int | None] = []
+    real = single_commit.add
+
+    def counted(*arguments: object) -> int | None:
+        outcomes.append(real(*arguments))  # type: ignore[arg-type]
+        return outcomes[-1]
+
+    monkeypatch.setattr(single_commit, "add", counted)
+    for other, keys in ((small, range(300)), (quick, range(9)), (fenced, range(9))):
+        for handle in (users, other):
+            handle.add("first")
+        outcomes.clear()
+        with store.batch():
+            users.add(f"with {other.name}")
+            other.add_many(keys)
+        assert outcomes in ([], [None])
+        assert f"with {other.name}" in users
+        assert other.may_contain_many(keys).all()
+
+
+def test_a_rebuild_that_begins_inside_a_batch_gets_its_keys_too(
+    store: bloomstore.Store,
+) -> None:
+    users, others = (store.create(name, SPECS[0]) for name in ("users", "others"))
+    for handle in (users, others):
+        handle.add("first")
+    with store.batch():
+        users.add("into both chains")
+        others.add("beside")
+        with ThreadPoolExecutor() as pool:  # another thread: no rebuild can begin in a batch
+            coming = pool.submit(coming_chain.begin, store, "users", None).result()
+    coming.switch()
+    assert "into both chains" in users
+    assert "first" not in users
+    assert "beside" in others
+
+
 @pytest.mark.parametrize("word", [APPLIED, APPLYING, GENERATION])
 def test_words_that_a_dead_holder_left_are_finished_first(
     store: bloomstore.Store, word: int
@@ -71,10 +187,10 @@ def test_words_that_a_dead_holder_left_are_finished_first(
     prints = np.array([[1, 2]], np.uint64)
     number = view.live.newest.row.number
     core.words[word] = number if word == APPLYING else core.words[word] - 1
-    assert single_commit.add(core, view, prints) is None
+    assert single_commit.add(core, [(view, prints)]) is None
     assert users.add("next")
     assert core.words[APPLYING] == 0
-    assert single_commit.add(core, users._current(), prints) == 1
+    assert single_commit.add(core, [(users._current(), prints)]) == 1
     assert users.may_contain_many(range(50)).all()
 
 
@@ -88,7 +204,7 @@ def test_a_commit_of_somebody_else_is_noticed(store: bloomstore.Store) -> None:
     assert last is not None
     store.notes["a"] = b"note"
     core.last_commit = last[0], (last[1][0] - 1, last[1][1])  # what it holds must not be believed
-    assert single_commit.add(core, view, np.array([[1, 2]], np.uint64)) == 1
+    assert single_commit.add(core, [(view, np.array([[1, 2]], np.uint64))]) == 1
     assert core.last_commit[1][0] == core.words[APPLIED] == last[1][0] + 1
     assert others.add("two")
     assert users.add("three")
@@ -100,10 +216,10 @@ def test_it_does_not_wait_for_the_lock(store: bloomstore.Store) -> None:
     users.add("first")
     prints = np.array([[1, 2]], np.uint64)
     with store.core.lock.hold():
-        assert single_commit.add(store.core, users._current(), prints) is None
+        assert single_commit.add(store.core, [(users._current(), prints)]) is None
         with pytest.raises(StoreLocked, match="in the middle of another change"):
             users.add("inside")
-    assert single_commit.add(store.core, users._current(), prints) == 1
+    assert single_commit.add(store.core, [(users._current(), prints)]) == 1
     hold = store.core.lock.at_once()
     assert hold is not None
     hold.end()
