@@ -29,7 +29,7 @@ from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import Segment
 from bloomstore.store.process import damage as damage_module
 from bloomstore.store.process import open_files as core_module
-from bloomstore.store.write import single_commit, writer
+from bloomstore.store.write import growth, single_commit, writer
 from tests.processes.worker import Worker, open_server
 from tests.support.soundness import assert_sound
 
@@ -176,7 +176,8 @@ def test_an_interrupt_while_the_lock_is_kept_leaves_true_counts(
                 interrupts += 1
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(writer, "crash_point", interrupt)
+        for module in (writer, growth):
+            monkeypatch.setattr(module, "crash_point", interrupt)
         monkeypatch.setattr(core_module, "crash_point", interrupt)
         for first in range(0, 400, 20):
             try:
