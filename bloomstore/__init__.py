@@ -14,11 +14,17 @@ A "no" is never wrong: not after a crash, not with several processes. Doubt answ
 
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import BloomStoreError
+from bloomstore.families.contract import FilterSpec
+from bloomstore.families.dynamic import Dynamic
 from bloomstore.families.expansion import ByRate, LastValue, LinearTrend, MovingAverage, Sequence
-from bloomstore.families.family import Dynamic, Fixed, Flexible, Scalable
+from bloomstore.families.fixed import Fixed
+from bloomstore.families.flexible import Flexible
+from bloomstore.families.growth_plan import GrowthStep, plan_growth
+from bloomstore.families.scalable import Scalable
 from bloomstore.filters.estimate import Estimate
 from bloomstore.store.filter import Filter
 from bloomstore.store.open import open_store
+from bloomstore.store.stats import FilterStats, StageStats
 from bloomstore.store.store import Store
 
 __version__ = "0.1.0"
@@ -33,12 +39,17 @@ __all__ = [
     "Dynamic",
     "Estimate",
     "Filter",
+    "FilterSpec",
+    "FilterStats",
     "Fixed",
     "Flexible",
+    "GrowthStep",
     "LastValue",
     "LinearTrend",
     "MovingAverage",
     "Scalable",
     "Sequence",
+    "StageStats",
     "Store",
+    "plan_growth",
 ]

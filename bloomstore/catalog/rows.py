@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog.fields import Fields
 from bloomstore.errors import DamagedRow, SpecError
-from bloomstore.families.family import FilterSpec, spec_from_dict, spec_to_dict
+from bloomstore.families.contract import FilterSpec
+from bloomstore.families.plain_form import spec_from_dict
 from bloomstore.families.stage import FullBy, StageSpec
 from bloomstore.layout.layouts import geometry_of
 from bloomstore.segment.blocks import Ranges, bits_in, ranges_from
@@ -199,14 +200,14 @@ def pack_filter(row: FilterRow) -> bytes:
     return dump(
         {
             "number": row.number,
-            "spec": spec_to_dict(row.spec),
+            "spec": row.spec.to_dict(),
             "durability": row.durability,
             "created_at": row.created_at,
             "live_chain": row.live_chain,
             "stages": row.stages,
             "coming_chain": row.coming_chain,
             "coming_stages": row.coming_stages,
-            "coming_spec": None if row.coming_spec is None else spec_to_dict(row.coming_spec),
+            "coming_spec": None if row.coming_spec is None else row.coming_spec.to_dict(),
             "next_chain": row.next_chain,
             "dirty_boot": row.dirty_boot,
             "declared": row.declared,

@@ -11,8 +11,8 @@ Not here: clocks (the store measures arrival times), vector sizes (families).
 from __future__ import annotations
 
 import collections.abc as abc
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from bloomstore.errors import SpecError
 from bloomstore.theory.flexible import expanding_speed
@@ -31,6 +31,8 @@ class Sequence:
     Sequence([1, 2, 3]) gives vectors of 1, 2, 4, 4, 4, ... times the baseline.
     """
 
+    follows_rates: ClassVar[bool] = False
+
     speeds: tuple[int, ...]
 
     def __init__(self, speeds: abc.Iterable[int]) -> None:
@@ -48,6 +50,10 @@ class Sequence:
     def speed(self, stage: int, rates: abc.Sequence[float]) -> int:
         """Speed of this stage; the rates are not looked at."""
         return self.speeds[min(stage, len(self.speeds) - 1)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form, for catalog rows and `--json`."""
+        return {"speeds": list(self.speeds)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ class LinearTrend:
 
 
 Predictor = LastValue | MovingAverage | LinearTrend
-_PREDICTORS: dict[str, type[Predictor]] = {
+PREDICTORS: dict[str, type[Predictor]] = {
     "last": LastValue,
     "average": MovingAverage,
     "trend": LinearTrend,
@@ -111,6 +117,8 @@ class ByRate:
     A stage is at most four times as long as the one before it, whatever the rates: one burst, or
     one wrong clock, costs no more. `max_speed` bounds it for ever: 16 is 2^15 baselines.
     """
+
+    follows_rates: ClassVar[bool] = True
 
     predictor: Predictor = LastValue()
     max_speed: int = 16
@@ -131,26 +139,20 @@ class ByRate:
             speed = min(self.max_speed, wanted, speed + MOST_DOUBLINGS)
         return speed
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain form, for catalog rows and `--json`."""
+        name = next(name for name, kind in PREDICTORS.items() if type(self.predictor) is kind)
+        return {"predictor": name, "max_speed": self.max_speed} | asdict(self.predictor)
+
 
 Expansion = Sequence | ByRate
 
 
-def expansion_to_dict(expansion: Expansion) -> dict[str, Any]:
-    """Plain form of an expansion, for catalog rows and `--json`."""
-    if isinstance(expansion, Sequence):
-        return {"speeds": list(expansion.speeds)}
-    name = next(name for name, kind in _PREDICTORS.items() if type(expansion.predictor) is kind)
-    plain: dict[str, Any] = {"predictor": name, "max_speed": expansion.max_speed}
-    if not isinstance(expansion.predictor, LastValue):
-        plain["window"] = expansion.predictor.window
-    return plain
-
-
 def expansion_from_dict(plain: abc.Mapping[str, Any]) -> Expansion:
-    """Inverse of expansion_to_dict. Raises SpecError for anything else."""
+    """Inverse of `to_dict`. Raises SpecError for anything else."""
     if "speeds" in plain:
         return Sequence(plain["speeds"])
-    kind = _PREDICTORS.get(str(plain.get("predictor")))
+    kind = PREDICTORS.get(str(plain.get("predictor")))
     if kind is None:
         raise SpecError(f"unknown expansion {dict(plain)!r}")
     windowed = {"window": plain["window"]} if "window" in plain else {}

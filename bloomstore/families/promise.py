@@ -1,11 +1,11 @@
-"""What a family promises for a filter with these stages.
+"""What a chain promises whose stages are full by new keys: Dynamic and Flexible.
 
-In: a family and its stages, out: an error. Fixed and Scalable promise their target, whatever comes.
-The errors of Dynamic and Flexible grow with every stage, by more than if stages were independent
-(theory/sharing), and a stage of theirs is full by keys, whatever fill these make: the promise has
-room for luck, 12 % for one stage of 1000 keys and less than 1 % from 10^6 on.
+In: stages, out: an error. The errors of such chains grow with every stage, by more than if stages
+were independent (theory/sharing), and a stage is full by keys, whatever fill these make: the
+promise has room for luck, 12 % for one stage of 1000 keys and less than 1 % from 10^6 on.
 
-Not here: the error that a filter has now (filters).
+Not here: families that promise their target whatever comes (Fixed, Scalable), and the error that a
+filter has now (filters).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import collections.abc as abc
 from functools import lru_cache
 from math import sqrt
 
-from bloomstore.families.family import RESERVE_SIGMAS, FilterSpec, Fixed, Scalable
 from bloomstore.families.stage import StageSpec
 from bloomstore.theory import sharing
 
+# Standard deviations of luck that a promise has room for: one stage in 1000 has worse. A fixed
+# filter keeps as many of its fill in reserve, so that 999 of 1000 sets of `capacity` keys fit; it
+# costs 0.3 % of the bits at 10^5 keys and less above.
+RESERVE_SIGMAS = 3.1
 
-def promised_error(spec: FilterSpec, stages: abc.Sequence[StageSpec]) -> float:
-    """The error that the family promises for a filter with these stages."""
-    if isinstance(spec, Fixed | Scalable):
-        return spec.target_error
-    # The luck of several stages averages out.
+
+def chain_error_with_luck(stages: abc.Sequence[StageSpec]) -> float:
+    """The error of a chain of full stages; the luck of several averages out."""
     sigmas = RESERVE_SIGMAS / sqrt(max(1, len(stages)))
     return sharing.chain_error([full_stage(stage, sigmas) for stage in stages])
 
@@ -33,7 +34,7 @@ def full_stage(stage: StageSpec, sigmas: float = 0.0) -> sharing.Full:
     """The error and so on of a stage that counts new keys, when it is full and alone.
 
     `sigmas`: of a vector that so many standard deviations of luck have made worse, by its fill or
-    by how unequal its blocks are. At 3.1 one stage in 1000 is worse still.
+    by how unequal its lines are. At 3.1 one stage in 1000 is worse still.
     """
     geometry = stage.geometry
     error, moment = geometry.error_when_counted_full(stage.capacity, sigmas)

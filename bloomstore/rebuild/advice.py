@@ -14,8 +14,7 @@ from math import ceil, isfinite
 
 from bloomstore import Store
 from bloomstore.errors import DamagedRow
-from bloomstore.families.family import Flexible
-from bloomstore.rebuild.plan import HEADROOM, sized
+from bloomstore.rebuild.plan import HEADROOM
 from bloomstore.store.stats import FilterStats
 
 MANY_STAGES = 4  # a miss asks all of them
@@ -35,11 +34,11 @@ class Advice:
 
 def advise(stats: FilterStats, keys: float, deleted: int = 0) -> Advice | None:
     """What a rebuild would change for the better; None if it does not pay."""
-    if isinstance(stats.spec, Flexible) or not stats.keys:
+    if not stats.spec.can_be_sized or not stats.keys:
         return None
     known = keys if isfinite(keys) else stats.keys  # a full vector can be of any number
     left = max(1, ceil(max(0.0, known - deleted) * HEADROOM))
-    stage = sized(stats.spec, left).stage(0, ())
+    stage = stats.spec.for_keys(left).stage(0, ())
     assert stage is not None
     reasons = []
     if len(stats.stages) >= MANY_STAGES:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from bloomstore import Store
 from bloomstore.crash import crash_point
 from bloomstore.errors import SpecError
-from bloomstore.families.family import FilterSpec, spec_to_dict
+from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild.foreign_keys import sample, why_foreign
 from bloomstore.rebuild.plan import plan_rebuild
 from bloomstore.rebuild.read_ahead import ahead
@@ -83,7 +83,7 @@ def rebuild(
         raise SpecError("give either a whole spec, or capacity and target_error")
     require_own_source(store, name, source)
     wanted = {
-        "spec": None if spec is None else spec_to_dict(spec),
+        "spec": None if spec is None else spec.to_dict(),
         "capacity": capacity,
         "target_error": target_error,
     }

@@ -6,11 +6,10 @@ where asked, another target error; and the numbers of its first stage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, isfinite
 
-from bloomstore.errors import SpecError
-from bloomstore.families.family import FilterSpec, Fixed, Flexible, Scalable
+from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild.source import Source
 from bloomstore.segment.header import HEADER_BYTES, PAGE_BYTES
 from bloomstore.store.filter import Filter
@@ -51,10 +50,8 @@ def plan_rebuild(
         if keys is None:
             declared = source.declared or declared_capacity(filter_._current().row)
             known = _keys_of(filter_) if rows is None else rows
-            keys = max(declared, ceil(HEADROOM * known))
-            if isinstance(filter_.spec, Fixed):  # its capacity is a promise: beyond it, no adds
-                keys = max(keys, filter_.spec.capacity)
-        spec = sized(filter_.spec, keys, target_error)
+            keys = max(declared, ceil(HEADROOM * known), filter_.spec.promised_keys)
+        spec = filter_.spec.for_keys(keys, target_error)
     first = spec.stage(0, ())
     assert first is not None
     pages = -(-first.geometry.vector_bytes // PAGE_BYTES)
@@ -70,17 +67,3 @@ def plan_rebuild(
 def _keys_of(filter_: Filter) -> float:
     estimate = filter_.estimate_count().value
     return estimate if isfinite(estimate) else filter_.stats().keys
-
-
-def sized(spec: FilterSpec, keys: int, target_error: float | None = None) -> FilterSpec:
-    """The same family for this many keys in one stage. A flexible one keeps its own sizes."""
-    if isinstance(spec, Flexible):
-        if target_error is not None:
-            raise SpecError("a flexible filter has no target error of its own: give a whole spec")
-        return spec
-    error = spec.target_error if target_error is None else target_error
-    if isinstance(spec, Scalable):
-        return replace(spec, initial_capacity=keys, target_error=error)
-    if isinstance(spec, Fixed):
-        return replace(spec, capacity=keys, target_error=error)
-    return replace(spec, capacity=keys, target_error=error)

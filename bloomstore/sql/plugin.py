@@ -28,7 +28,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError, SpecError
-from bloomstore.families.family import FilterSpec
+from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild import Rebuilt, rebuild
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.ask.asker import BYPASS, SENT, Asker

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
-from bloomstore.families.family import FilterSpec
+from bloomstore.families.contract import FilterSpec
 from bloomstore.filters.estimate import Estimate
 from bloomstore.filters.search import find_keys
 from bloomstore.held import mine, surrender, whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bloomstore.catalog.environment import LARGEST_MAP_BYTES, LEAST_MAP_BYTES, MAP_BYTES
 from bloomstore.catalog.rows import DURABILITIES, Durability
 from bloomstore.errors import SpecError
-from bloomstore.families.family import FilterSpec
+from bloomstore.families.contract import FilterSpec
 
 MAX_NAME_BYTES = 400  # an LMDB key has at most 511
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.catalog.rows import Durability, StageRow
-from bloomstore.families.family import FilterSpec
-from bloomstore.families.promise import promised_error
+from bloomstore.families.contract import FilterSpec
 from bloomstore.filters.count import Counted, distinct_keys
 from bloomstore.filters.damaged import error_of, undamaged_bits, with_damage
 from bloomstore.filters.estimate import Estimate
@@ -98,7 +97,7 @@ def stats_of(core: Core, view: FilterView) -> FilterStats:
         file_bytes=sum(header.file_bytes for header in headers),
         bits_per_key=bits / keys if keys else None,
         fill=min(1.0, sum(row.set_bits for row in rows) / bits) if bits else 0.0,
-        target_error=promised_error(view.row.spec, [row.spec for row in rows]),
+        target_error=view.row.spec.promised_error([row.spec for row in rows]),
         error_rate=_error_of(rows, vectors, [stage.error_rate for stage in stages]),
         journal_rows=journal_rows,
         stages=stages,

@@ -38,7 +38,7 @@ from bloomstore.errors import (
     StoreLocked,
     StoreReadOnly,
 )
-from bloomstore.families.family import FilterSpec, is_same, resolved
+from bloomstore.families.contract import FilterSpec
 from bloomstore.held import whole
 from bloomstore.store.care import backup, repair
 from bloomstore.store.care.check import Problem, check_store
@@ -112,7 +112,7 @@ class Store:
         there of filters that a rolled back catalog has forgotten: it may be one of them.
         """
         check_name(name)
-        spec = resolved(check_spec(spec))
+        spec = check_spec(spec).resolved()
         durability = self.options.durability if durability is None else durability
         check_durability(durability)
         fences = {} if fence is None else {uuid.uuid4().hex: check_reason(fence)}
@@ -154,7 +154,7 @@ class Store:
                 return self.create(name, spec, durability=durability)
             existing = self[name]
         row = existing._current().row
-        if not is_same(check_spec(spec), row.spec, is_rebuilt=row.live_chain > 0):
+        if not check_spec(spec).is_met_by(row.spec, is_rebuilt=row.live_chain > 0):
             raise SpecError(f"filter {name!r} exists as {row.spec}, asked for {spec}")
         if durability is not None and durability != existing.durability:
             raise SpecError(

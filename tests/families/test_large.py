@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import bloomstore
-from bloomstore import Fixed, Flexible, kernels
-from bloomstore.families.family import FilterSpec
+from bloomstore import FilterSpec, Fixed, Flexible, kernels
 from tests.support.variants import count_reported
 
 GIB = 1 << 30

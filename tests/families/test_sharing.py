@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import bloomstore
-from bloomstore import Dynamic, Flexible, Scalable, Sequence
-from bloomstore.families.family import FilterSpec
+from bloomstore import Dynamic, FilterSpec, Flexible, Scalable, Sequence
 from bloomstore.layout.layouts import Layout, Scheme
 from bloomstore.store.filter import Filter
 from tests.support.variants import FreshKeys, absent_keys, made

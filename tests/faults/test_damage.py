@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 
 import bloomstore
-from bloomstore import Filter, Fixed, Scalable
+from bloomstore import Filter, FilterSpec, Fixed, Scalable
 from bloomstore.errors import FilterFull
-from bloomstore.families.family import FilterSpec
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import read_header
 from tests.faults.damage import (

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 import bloomstore
-from bloomstore import ByRate, Dynamic, Fixed, Flexible, Scalable, Sequence
+from bloomstore import ByRate, Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence
 from bloomstore.catalog import upgrade
-from bloomstore.families.family import FilterSpec
 
 HERE = Path(__file__).parent
 KEYS = [f"user {number}" for number in range(200)]

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 import bloomstore
-from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
+from bloomstore import Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence
 from bloomstore.cli.main import main
 from bloomstore.errors import SpecError
-from bloomstore.families.family import FilterSpec
 from bloomstore.rebuild import SourceError, TextSource, copy_filter, give_up, rebuild
 from bloomstore.rebuild.state import read_state
 from bloomstore.segment.header import HEADER_BYTES

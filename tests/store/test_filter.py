@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 import bloomstore
-from bloomstore import ByRate, Dynamic, Fixed, Flexible, Scalable, Sequence
+from bloomstore import ByRate, Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence
 from bloomstore.errors import FilterFull, KeyTypeError
-from bloomstore.families.family import FilterSpec
 
 FAMILIES: list[FilterSpec] = [
     Fixed(capacity=3000, target_error=0.01),

@@ -216,10 +216,10 @@ def test_names_never_become_paths(store: bloomstore.Store, path: Path, name: str
         (lambda: Flexible(baseline_bits=1000, hashes=4, capacity=5), "a power of two"),
         (lambda: Flexible(baseline_bits=1024, hashes=0, capacity=5), "hashes must be in"),
         (lambda: Flexible(baseline_bits=1024, hashes=65, capacity=5), "hashes must be in 1..64"),
-        (lambda: Flexible(baseline_bits=1024, hashes=4), "either capacity or error"),
+        (lambda: Flexible(baseline_bits=1024, hashes=4), "exactly one of capacity= and error="),
         (
             lambda: Flexible(baseline_bits=1024, hashes=4, capacity=5, error=0.1),
-            "either capacity or error",
+            "exactly one of capacity= and error=",
         ),
         (
             lambda: Flexible(baseline_bits=1024, hashes=4, capacity=5, expansion=[1]),

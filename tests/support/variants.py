@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence, Store, kernels
-from bloomstore.families.family import FilterSpec
+from bloomstore import Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence, Store, kernels
 from bloomstore.families.stage import FullBy, StageSpec
 from bloomstore.layout.contract import LINE_BITS, Geometry, LayoutCode
 from bloomstore.layout.layouts import Layout, Scheme

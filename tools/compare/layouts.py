@@ -48,8 +48,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bloomstore
-from bloomstore import Fixed, Scalable, kernels
-from bloomstore.families.family import FilterSpec
+from bloomstore import FilterSpec, Fixed, Scalable, kernels
 from bloomstore.keys import fingerprint_chunks
 from bloomstore.layout.layouts import Layout
 

@@ -12,7 +12,6 @@ import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_name, add_store
 from bloomstore.cli.support.family_options import add_family_options, spec_from_options
 from bloomstore.cli.support.tables import print_json, size
-from bloomstore.families.family import spec_to_dict
 
 HELP = "make a new, empty filter, and the store if it is missing"
 EXAMPLES = """\
@@ -44,7 +43,7 @@ def run(args: Namespace, out: TextIO) -> int:
     spec = spec_from_options(args)
     with bloomstore.open(args.store) as store:
         stats = store.create(args.name, spec, durability=args.durability).stats()
-    described = spec_to_dict(stats.spec)
+    described = stats.spec.to_dict()
     if args.json:
         document = {"filter": args.name, "spec": described, "durability": stats.durability}
         print_json(document | {"file_bytes": stats.file_bytes}, out)

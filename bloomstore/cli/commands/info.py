@@ -28,7 +28,6 @@ from bloomstore.cli.support.tables import (
     ratio,
     size,
 )
-from bloomstore.families.family import spec_to_dict
 from bloomstore.rebuild.advice import Advice, advise, deleted_rows
 from bloomstore.rebuild.state import State, read_state
 from bloomstore.store.stats import FilterStats, StageStats
@@ -112,7 +111,7 @@ def _print_document(args: Namespace, told: list[_Look], out: TextIO) -> None:
 
 
 def _facts(stats: FilterStats, distinct: Estimate) -> abc.Iterator[tuple[str, str]]:
-    spec = spec_to_dict(stats.spec)
+    spec = stats.spec.to_dict()
     yield "filter", stats.name
     yield "family", f"{spec.pop('family')} ({_parameters(spec)})"
     yield "durability", stats.durability

@@ -21,7 +21,6 @@ from bloomstore.cli.support.tables import (
     ratio,
     size,
 )
-from bloomstore.families.family import spec_to_dict
 from bloomstore.store.stats import FilterStats
 
 HELP = "list the filters of a store"
@@ -79,7 +78,7 @@ def run(args: Namespace, out: TextIO) -> int:
 def _row(stats: FilterStats) -> list[str]:
     return [
         stats.name,
-        spec_to_dict(stats.spec)["family"],
+        stats.spec.to_dict()["family"],
         count(stats.keys),
         count(len(stats.stages)),
         size(stats.file_bytes),

@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any, TextIO
 
-from bloomstore import ByRate, Fixed, Flexible
+from bloomstore import FilterSpec, Fixed, GrowthStep, plan_growth
 from bloomstore.cli.support.arguments import UsageError, add_json, real_number
 from bloomstore.cli.support.family_options import add_family_options, spec_from_options
 from bloomstore.cli.support.tables import (
@@ -23,9 +23,6 @@ from bloomstore.cli.support.tables import (
     rough_count,
     size,
 )
-from bloomstore.families.family import FilterSpec, capacity_of, spec_to_dict
-from bloomstore.families.growth_plan import Step, alternatives, grow, layout_of
-from bloomstore.layout.contract import Geometry
 
 HELP = "compute the size, the hashes and the cost of a filter as it grows; needs no store"
 EXAMPLES = """\
@@ -90,23 +87,22 @@ def run(args: Namespace, out: TextIO) -> int:
     """Prints the plan, and draws it if asked to."""
     spec = spec_from_options(args)
     keys = _keys_wanted(spec, args.grow)
-    chains = {name: grow(other, keys) for name, other in alternatives(spec).items()}
-    chosen = layout_of(spec)
+    chains = {name: plan_growth(other, keys) for name, other in spec.layouts().items()}
+    chosen = spec.layout_name
     if args.plot is not None:
         from bloomstore.cli.support.plot import draw
 
-        draw(chains, chosen, getattr(spec, "target_error", None), args.plot)
+        draw(chains, chosen, spec.target_error, args.plot)
     if args.json:
         print_json(_document(spec, chosen, chains), out)
         return 0
     steps = chains[chosen]
-    family = spec_to_dict(spec)["family"]
-    print(f"{family} filter, up to {rough_count(steps[-1].keys)} keys, by layout:", file=out)
+    print(f"{spec.family} filter, up to {rough_count(steps[-1].keys)} keys, by layout:", file=out)
     print_table(LAYOUT_COLUMNS, [_layout_row(*item, chosen) for item in chains.items()], out)
     print("\n* chosen; its stages:", file=out)
     print_table(STAGE_COLUMNS, _stage_rows(steps), out)
     print(f"\n{NOTE}", file=out)
-    for line in _remarks(spec, chosen, steps):
+    for line in _remarks(spec, steps):
         print(line, file=out)
     if args.plot is not None:
         print(f"drawn: {args.plot}", file=out)
@@ -114,21 +110,21 @@ def run(args: Namespace, out: TextIO) -> int:
 
 
 def _keys_wanted(spec: FilterSpec, times: float | None) -> int:
-    if isinstance(spec, Fixed):
+    if not spec.grows:
         if times is not None:
-            raise UsageError("--grow: a fixed filter does not grow")
-        return spec.capacity
+            raise UsageError(f"--grow: a {spec.family} filter does not grow")
+        return spec.first_capacity
     times = DEFAULT_GROW if times is None else times
     if not 1.0 <= times <= 1e12:
         raise UsageError(f"--grow must be in 1..1e12, got {times:g}")
-    return round(capacity_of(spec) * times)
+    return round(spec.first_capacity * times)
 
 
-def _layout_row(layout: str, steps: abc.Sequence[Step], chosen: str) -> list[str]:
+def _layout_row(layout: str, steps: abc.Sequence[GrowthStep], chosen: str) -> list[str]:
     first, last = steps[0], steps[-1]
     return [
         f"{layout} *" if layout == chosen else layout,
-        _shape(first.geometry),
+        _shape(first),
         str(first.geometry.hashes),
         ratio(first.bits_per_key),
         str(len(steps)),
@@ -139,7 +135,7 @@ def _layout_row(layout: str, steps: abc.Sequence[Step], chosen: str) -> list[str
     ]
 
 
-def _stage_rows(steps: abc.Sequence[Step]) -> list[list[str]]:
+def _stage_rows(steps: abc.Sequence[GrowthStep]) -> list[list[str]]:
     if len(steps) <= MOST_ROWS:
         return [_stage_row(step) for step in steps]
     gap = ["..."] + [""] * (len(STAGE_COLUMNS) - 1)
@@ -147,10 +143,10 @@ def _stage_rows(steps: abc.Sequence[Step]) -> list[list[str]]:
     return [*first, gap, *(_stage_row(step) for step in steps[-LAST_ROWS:])]
 
 
-def _stage_row(step: Step) -> list[str]:
+def _stage_row(step: GrowthStep) -> list[str]:
     return [
         str(step.stage),
-        _shape(step.geometry),
+        _shape(step),
         str(step.geometry.hashes),
         error(step.stage_error),
         rough_count(step.keys),
@@ -161,25 +157,24 @@ def _stage_row(step: Step) -> list[str]:
     ]
 
 
-def _shape(geometry: Geometry) -> str:
+def _shape(step: GrowthStep) -> str:
+    geometry = step.geometry
     bits = rough_count(geometry.slice_bits)
     return f"{geometry.slices} x {bits}" if geometry.slices > 1 else bits
 
 
-def _remarks(spec: FilterSpec, chosen: str, steps: abc.Sequence[Step]) -> abc.Iterator[str]:
+def _remarks(spec: FilterSpec, steps: abc.Sequence[GrowthStep]) -> abc.Iterator[str]:
     last = steps[-1]
-    if isinstance(spec, Flexible):
-        if isinstance(spec.expansion, ByRate):
-            yield "by rate: planned for keys that arrive as fast as in the first stage"
-        return
-    if not isinstance(spec, Fixed):
+    if spec.follows_rates:
+        yield "by rate: planned for keys that arrive as fast as in the first stage"
+    if spec.grows and spec.can_be_sized:
         ahead = Fixed(
             capacity=last.keys,
             target_error=spec.target_error,
-            layout=alternatives(spec)[chosen].layout,  # type: ignore[union-attr]
+            layout=spec.layout_name,
             scheme=spec.scheme,
         )
-        one = grow(ahead, last.keys)[0]
+        one = plan_growth(ahead, last.keys)[0]
         yield (
             f"one fixed vector, if all {rough_count(last.keys)} keys were known ahead:"
             f" {size(one.vector_bytes)}, {ratio(one.bits_per_key)} bits/key"
@@ -187,17 +182,17 @@ def _remarks(spec: FilterSpec, chosen: str, steps: abc.Sequence[Step]) -> abc.It
 
 
 def _document(
-    spec: FilterSpec, chosen: str, chains: abc.Mapping[str, abc.Sequence[Step]]
+    spec: FilterSpec, chosen: str, chains: abc.Mapping[str, abc.Sequence[GrowthStep]]
 ) -> dict[str, Any]:
     return {
-        "spec": spec_to_dict(spec),
+        "spec": spec.to_dict(),
         "layout": chosen,
         "layouts": {name: _step_document(steps[-1]) for name, steps in chains.items()},
         "stages": [_step_document(step) for step in chains[chosen]],
     }
 
 
-def _step_document(step: Step) -> dict[str, Any]:
+def _step_document(step: GrowthStep) -> dict[str, Any]:
     geometry = step.geometry
     return {
         "stage": step.stage,

@@ -36,7 +36,6 @@ from bloomstore.cli.support.sources import (
     source_from_options,
 )
 from bloomstore.cli.support.tables import count, plural, print_facts, print_json, size
-from bloomstore.families.family import spec_to_dict
 from bloomstore.rebuild import (
     RebuildError,
     Rebuilt,
@@ -161,7 +160,7 @@ def _names(store: Store) -> str:
 def _report(store: Store, done: Rebuilt, before: FilterStats, args: Namespace, out: TextIO) -> int:
     after = store[args.name].stats()
     if args.json:
-        print_json(asdict(done) | {"spec": spec_to_dict(after.spec), "bits": after.bits}, out)
+        print_json(asdict(done) | {"spec": after.spec.to_dict(), "bits": after.bits}, out)
     else:
         _tell(done, before, after, out)
     return 1 if done.still else 0
@@ -209,13 +208,13 @@ def _plan(store: Store, source: Source, args: Namespace, out: TextIO) -> int:
     rate = _reading_rate(source)
     seconds = None if plan.rows is None or not rate else plan.rows / rate
     if args.json:
-        document = asdict(plan) | {"spec": spec_to_dict(plan.spec), "source": source.describe()}
+        document = asdict(plan) | {"spec": plan.spec.to_dict(), "source": source.describe()}
         print_json(document | {"rows_per_second": rate, "seconds": seconds}, out)
         return 0
     facts = [
         ("source", source.describe()),
         ("rows", "unknown" if plan.rows is None else count(plan.rows)),
-        ("filter", f"{spec_to_dict(plan.spec)['family']}, {plan.spec.stage(0, ()).geometry}"),  # type: ignore[union-attr]
+        ("filter", f"{plan.spec.to_dict()['family']}, {plan.spec.stage(0, ()).geometry}"),  # type: ignore[union-attr]
         ("capacity", f"{count(plan.capacity)} keys in one stage"),
         ("bits", f"{count(plan.bits)}, {size(plan.bits // 8)} in memory"),
         ("file", size(plan.file_bytes)),

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from bloomstore.families.family import spec_to_dict
-from bloomstore.store.stats import FilterStats
+from bloomstore import FilterStats
 
 
 def filter_document(stats: FilterStats) -> dict[str, Any]:
     """The stats of a filter for JSON, spec and state in their plain forms."""
-    spec = spec_to_dict(stats.spec)
+    spec = stats.spec.to_dict()
     fields = asdict(stats) | {
         "spec": spec,
         "state": stats.state.name.value,

@@ -15,6 +15,7 @@ from typing import Any
 from bloomstore import (
     ByRate,
     Dynamic,
+    FilterSpec,
     Fixed,
     Flexible,
     LastValue,
@@ -31,7 +32,6 @@ from bloomstore.cli.support.arguments import (
     speed_list,
     whole_number,
 )
-from bloomstore.families.family import FilterSpec
 
 DEFAULT_ERROR = 0.01
 _PREDICTORS = {"last": LastValue, "average": MovingAverage, "trend": LinearTrend}

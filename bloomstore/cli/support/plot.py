@@ -9,8 +9,8 @@ from __future__ import annotations
 import collections.abc as abc
 from pathlib import Path
 
+from bloomstore import GrowthStep
 from bloomstore.cli.support.arguments import UsageError
-from bloomstore.families.growth_plan import Step
 from bloomstore.theory.scalable import compound_error
 
 # Forty per stage make a smooth curve; thousands of stages are one by themselves.
@@ -25,7 +25,7 @@ _COLOURS = {"plain": "black", "sliced": "tab:green", "blocked": "tab:red"}
 
 
 def draw(
-    chains: dict[str, list[Step]],
+    chains: dict[str, list[GrowthStep]],
     chosen: str,
     target_error: float | None,
     path: Path,
@@ -71,7 +71,7 @@ def draw(
         raise UsageError(f"--plot {path}: {error}") from None
 
 
-def curve(steps: abc.Sequence[Step]) -> tuple[list[float], list[float], list[float]]:
+def curve(steps: abc.Sequence[GrowthStep]) -> tuple[list[float], list[float], list[float]]:
     """Keys, bits per key and error, from the first keys to the last stage's last."""
     keys: list[float] = []
     bits: list[float] = []

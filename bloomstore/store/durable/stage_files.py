@@ -26,7 +26,6 @@ from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
-from bloomstore.families.expansion import ByRate
 from bloomstore.families.stage import StageSpec
 from bloomstore.segment.blocks import block_checksums, zero_checksums
 from bloomstore.segment.header import SegmentHeader
@@ -132,7 +131,7 @@ def next_stage(core: Core, row: FilterRow, stages: list[StageRow]) -> StageRow |
     seconds = clock.seconds_open(newest, core.boot)
     # Not the time of day, which may have been set meanwhile: their difference is what counts.
     full = replace(newest, filled_at=newest.opened_at + (seconds or 0.0))
-    if seconds is None and isinstance(getattr(row.spec, "expansion", None), ByRate):
+    if seconds is None and row.spec.follows_rates:
         log.warning(
             "filter %r: no clock tells how long stage %d was open (the clock was set back: opened"
             " at %.0f, now %.0f); the next stage is sized by the rates of the stages before it",

@@ -23,7 +23,7 @@ import collections.abc as abc
 from bloomstore.catalog.rows import FilterRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, SpecError, StoreFailed
-from bloomstore.families.family import FilterSpec, capacity_of, resolved
+from bloomstore.families.contract import FilterSpec
 from bloomstore.filters.chain import Chain, Stage
 from bloomstore.held import whole
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
@@ -233,7 +233,7 @@ def _id(store: OpenStore, number: int, chain: int) -> str:
 
 def declared_capacity(row: FilterRow) -> int:
     """How many keys somebody has asked a filter to be made for."""
-    return capacity_of(row.spec) if row.declared is None else row.declared
+    return row.spec.first_capacity if row.declared is None else row.declared
 
 
 @whole
@@ -286,8 +286,8 @@ def begin_in(
     row = load_view(core, name).row
     declared = declared_capacity(row)
     if spec is not None and is_declared:
-        declared = capacity_of(spec)
-    spec = resolved(row.spec if spec is None else spec)
+        declared = spec.first_capacity
+    spec = (row.spec if spec is None else spec).resolved()
     if spec.seed != row.spec.seed:
         raise SpecError(f"a rebuild keeps the seed of its filter: {row.spec.seed}, got {spec.seed}")
     first = spec.stage(0, ())

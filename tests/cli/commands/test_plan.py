@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 import bloomstore
-from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
+from bloomstore import Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence
 from bloomstore.cli.support.plot import curve
-from bloomstore.families.family import FilterSpec
-from bloomstore.families.growth_plan import alternatives, grow
+from bloomstore.families.growth_plan import plan_growth
 from tests.cli.runner import Cli
 
 
 def test_stages_are_those_of_the_family_until_the_keys_fit() -> None:
     spec = Scalable(target_error=0.001, initial_capacity=1000, layout="sliced")
-    steps = grow(spec, 100_000)
+    steps = plan_growth(spec, 100_000)
     assert [step.geometry for step in steps] == [
         spec.stage(index, ()).geometry for index in range(7)
     ]
@@ -28,12 +27,13 @@ def test_stages_are_those_of_the_family_until_the_keys_fit() -> None:
 @pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
 def test_a_scalable_filter_never_passes_its_target_error(layout: str) -> None:
     spec = Scalable(target_error=0.01, initial_capacity=1000, layout=layout)  # type: ignore[arg-type]
-    assert all(step.error <= 0.01 for step in grow(spec, 10**9))
+    assert all(step.error <= 0.01 for step in plan_growth(spec, 10**9))
 
 
 def test_a_blocked_stage_is_one_line_and_others_one_per_hash() -> None:
     chains = {
-        name: grow(spec, 10_000) for name, spec in alternatives(Scalable(target_error=0.01)).items()
+        name: plan_growth(spec, 10_000)
+        for name, spec in Scalable(target_error=0.01).layouts().items()
     }
     assert {name: steps[0].lines for name, steps in chains.items()} == {
         "plain": chains["plain"][0].geometry.hashes,
@@ -56,7 +56,7 @@ def test_a_blocked_stage_is_one_line_and_others_one_per_hash() -> None:
 )
 def test_a_real_filter_grows_as_planned(tmp_path: Path, spec: FilterSpec) -> None:
     keys = 20_000
-    steps = grow(spec, keys)
+    steps = plan_growth(spec, keys)
     with bloomstore.open(tmp_path / "filters") as store:
         made = store.create("made", spec)
         made.add_many(range(keys))
@@ -82,7 +82,7 @@ def test_the_table_compares_layouts_and_lists_stages(cli: Cli) -> None:
 
 def test_json_has_the_same_numbers(cli: Cli) -> None:
     document = cli.ok("plan", "--capacity", "10M", "--grow", "1000", "--json").json
-    steps = grow(Scalable(target_error=0.01, initial_capacity=10_000_000), 10**10)
+    steps = plan_growth(Scalable(target_error=0.01, initial_capacity=10_000_000), 10**10)
     assert [stage["bits"] for stage in document["stages"]] == [step.bits for step in steps]
     assert document["layout"] == "sliced"
     assert set(document["layouts"]) == {"plain", "sliced", "blocked"}
@@ -141,7 +141,7 @@ def test_plot_writes_a_picture(cli: Cli, tmp_path: Path, options: str) -> None:
 
 
 def test_curves_begin_low_and_end_at_the_plan() -> None:
-    steps = grow(Scalable(target_error=0.01), 100_000)
+    steps = plan_growth(Scalable(target_error=0.01), 100_000)
     keys, bits, errors = curve(steps)
     assert keys == sorted(keys)
     assert keys[-1] == steps[-1].keys

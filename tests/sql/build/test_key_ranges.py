@@ -12,8 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 import bloomstore
+from bloomstore import Scalable
 from bloomstore.cli.main import main
-from bloomstore.families.family import Scalable
 from bloomstore.rebuild import Incomplete, RebuildError, SourceError, rebuild
 from bloomstore.rebuild.read_ahead import together
 from bloomstore.sql import Answer, BloomPlugin

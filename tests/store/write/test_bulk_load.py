@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import bloomstore
-from bloomstore import Dynamic, Fixed, Scalable
+from bloomstore import Dynamic, FilterSpec, Fixed, Scalable
 from bloomstore.errors import FilterFull
-from bloomstore.families.family import FilterSpec
 from bloomstore.store.write import bulk_load
 
 SPECS: list[FilterSpec] = [

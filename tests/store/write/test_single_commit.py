@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bloomstore
-from bloomstore import Fixed, Scalable, kernels
+from bloomstore import FilterSpec, Fixed, Scalable, kernels
 from bloomstore.catalog.catalog import Catalog
 from bloomstore.errors import FilterFull, StoreFailed, StoreLocked
-from bloomstore.families.family import FilterSpec
 from bloomstore.store.process.words import APPLIED, APPLYING, GENERATION
 from bloomstore.store.write import coming_chain, single_commit
 
