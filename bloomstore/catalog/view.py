@@ -155,6 +155,12 @@ class CatalogView:
         sequences = self._index.sequences(self, number)
         return self._journal_row(sequences[-1]) if sequences else None
 
+    def journal_count(self, number: int) -> int:
+        """How many rows one segment has."""
+        if self._index is None:
+            return len(self.journal_of(number))
+        return len(self._index.sequences(self, number))
+
     def _journal_row(self, sequence: int) -> JournalRow:
         key = _NUMBER.pack(sequence)
         return rows.unpack_journal(key, self._need("journal", key))

@@ -86,7 +86,7 @@ def stats_of(core: Core, view: FilterView) -> FilterStats:
     bits = sum(stage.bits for stage in stages)
     with core.catalog.read() as catalog:
         numbers = [row.number for row in catalog.stage_rows(view.row.number)]
-        journal_rows = sum(len(catalog.journal_of(number)) for number in numbers)
+        journal_rows = sum(catalog.journal_count(number) for number in numbers)
     return FilterStats(
         name=view.row.name,
         spec=view.row.spec,

@@ -64,13 +64,18 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: TextIO) -> int:
     """Prints the store's facts and those of one or all filters."""
     with bloomstore.open(args.store, read_only=True) as store:
-        filters = len(store)
-        names = list(store) if args.name is None else [args.name]
+        names = list(store)
+        filters = len(names)
+        names = names if args.name is None else [args.name]
         told = [_look(store, name) for name in names]
     if args.json:
         _print_document(args, told, out)
         return 0
-    facts = [("store", str(args.store)), ("filters", count(filters)), ("kernels", kernels.BACKEND)]
+    facts = [
+        ("store", str(args.store)),
+        ("filters", count(filters)),
+        ("kernels", kernels.BACKEND),
+    ]
     print_facts(facts, out)
     if kernels.BACKEND != "compiled":
         print(NO_COMPILED_KERNELS, file=out)
@@ -92,7 +97,8 @@ class _Look(NamedTuple):
 
 
 def _look(store: Store, name: str) -> _Look:
-    stats, distinct = store[name].stats(), store[name].estimate_count()
+    users = store[name]
+    stats, distinct = users.stats(), users.estimate_count()
     advice = advise(stats, distinct.value, deleted_rows(store, name))
     return _Look(stats, distinct, advice, read_state(store, name))
 

@@ -133,7 +133,7 @@ def read_known(core: Core, row: StageRow, segment: Segment) -> Known | None:
     with core.catalog.read() as view:
         stage = view.stage_row(row.filter_number, row.chain, row.stage)
         owner = core.owner(view, row.filter_number)
-        entries = [entry for entry in view.journal() if entry.number == row.number]
+        entries = view.journal_of(row.number)
         checksums = view.checksums(row.number, segment.header.blocks)
     if stage is None or stage.number != row.number:
         return None
