@@ -29,12 +29,13 @@ from bloomstore.held import whole
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
 from bloomstore.keys import Key, fingerprint_chunks
 from bloomstore.segment.blocks import damaged_blocks
-from bloomstore.store.durable import checkpoint, stage_files
+from bloomstore.store.durable import checkpoint, stage_files, trust
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.open_store import OpenStore
 from bloomstore.store.view import FilterView, load_view
 from bloomstore.store.write import bulk_load, growth, plan, writer
-from bloomstore.store.write.stage_in_memory import Gathering, Outgrown
+from bloomstore.store.write.plan import Prints
+from bloomstore.store.write.stage_in_memory import Outgrown, StageInMemory
 
 # A chain of many keys is written so often until it is full: a file costs its length, and a rebuild
 # that dies reads again what was not written.
@@ -55,7 +56,7 @@ class Rebuild:
         self._seed = view.row.spec.seed
         self.is_switched = False
         self.added = 0  # keys that were new to the chain
-        self._gathering: Gathering | None = None
+        self._gathering: tuple[Chain, StageInMemory] | None = None
         self._unkept = 0
 
     @property
@@ -96,7 +97,7 @@ class Rebuild:
         # which the thread that reads the source holds.
         for prints in fingerprint_chunks(keys, self._seed, writer.TURN_KEYS):
             while len(prints):
-                taken, new = self._gathered().insert(prints)
+                taken, new = self._insert(prints)
                 self._unkept += taken  # by what is gathered now: to grow is to keep
                 self.added += new
                 if taken < len(prints):
@@ -115,17 +116,34 @@ class Rebuild:
         with self._store.changing("a rebuild") as core:
             coming = self._view(core).coming
             assert coming is not None
+            _, stage = gathering
             try:
-                gathering.keep(core, coming)
+                stage.merge(core, coming.newest)
             except Outgrown:
                 self._gathering, self._unkept = None, 0
                 raise
+            stage.write(core)
+            stage_files.bury(core)
         self._unkept = 0
 
     def _is_large(self) -> bool:
         return self._capacity >= bulk_load.LEAST_KEYS
 
-    def _gathered(self) -> Gathering:
+    def _insert(self, prints: Prints) -> tuple[int, int]:
+        """Sets bits in memory; returns how many keys were gone through, and how many were new.
+
+        When the stage gets full it may have gone through more: older stages have some of them.
+        Raises StoreFailed if one of them is not found afterwards.
+        """
+        chain, stage = self._gathered()
+        unknown = plan.unknown_to_older(chain, prints)
+        taken, fresh = stage.insert(unknown)
+        if not stage.has(unknown[:taken]):
+            raise StoreFailed(f"the rebuild of {self.name!r} lost a key that it had added")
+        return (len(prints) if taken == len(unknown) else taken), fresh
+
+    def _gathered(self) -> tuple[Chain, StageInMemory]:
+        """The newest stage of the coming chain in memory, and that chain."""
         if self._gathering is None:
             with self._store.changing("a rebuild") as core:
                 view = self._view(core)
@@ -133,13 +151,14 @@ class Rebuild:
                 row, chain = writer.coming_row(view.row), view.coming
                 if not plan.has_room(chain):
                     chain = growth.publish_next(core, row, chain)
-                self._gathering = Gathering(core, row, chain)
+                trust.prepare(core, chain)
+                self._gathering = chain, StageInMemory(core, row, chain.newest)
         return self._gathering
 
     def _grow(self) -> None:
         """The stage is full: it is written, and the next one goes on."""
         self.keep()
-        full, self._gathering = self._gathered().number, None
+        full, self._gathering = self._gathered()[1].number, None
         with self._store.changing("a rebuild") as core:
             view = self._view(core)
             assert view.coming is not None
