@@ -20,10 +20,14 @@ import bloomstore.sql.alembic
 from bloomstore.catalog.environment import TABLES
 from bloomstore.cli.main import main
 from bloomstore.segment import header
+from bloomstore.sql import BloomPlugin
 from bloomstore.sql.schema import migrate
 from bloomstore.sql.schema.outbox_tables import outbox_name
+from tests.support.checkout import ROOT
+from tests.support.walks import Step, defines, steps_of
 
-ROOT = Path(__file__).parent.parent
+MANUAL = sorted((ROOT / "docs").glob("*.md"))
+WALKS = ROOT / "docs" / "reading-the-source.md"
 README = (ROOT / "README.md").read_text()
 FORMAT = (ROOT / "FORMAT.md").read_text()
 
@@ -59,19 +63,51 @@ def test_the_database_example_of_the_readme_runs(
 
 
 def test_the_revision_of_the_readme_runs(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/app.db"
-    migrate.upgrade(url)
     names: dict[str, Any] = {}
     exec(compile(code_blocks(README, "python")[2], "README.md", "exec"), names)
+    go_up_and_down(names, f"sqlite:///{tmp_path}/app.db")
+
+
+def go_up_and_down(revision: dict[str, Any], url: str) -> None:
+    """Runs a revision that gives the column users.email an outbox, and takes it back."""
+    migrate.upgrade(url)
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE users (email text)")
         with Operations.context(MigrationContext.configure(connection)):
-            names["upgrade"]()
+            revision["upgrade"]()
             assert outbox_name("users.email") in sa.inspect(connection).get_table_names()
-            names["downgrade"]()
+            revision["downgrade"]()
     assert outbox_name("users.email") not in sa.inspect(engine).get_table_names()
     engine.dispose()
+
+
+@pytest.mark.parametrize("document", MANUAL, ids=lambda document: document.stem)
+def test_the_examples_of_the_manual_run(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, as a reader would type them into one program."""
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType(document.stem)  # where SQLAlchemy looks up the names in annotations
+    monkeypatch.setitem(sys.modules, document.stem, module)
+    names = vars(module)
+    for block in code_blocks(document.read_text(), "python"):
+        exec(compile(block, str(document), "exec", dont_inherit=True), names)
+    if "upgrade" in names:
+        go_up_and_down(names, f"sqlite:///{tmp_path}/app.db")
+    for thing in list(names.values()):
+        if isinstance(thing, BloomPlugin):
+            thing.unlisten()
+        elif isinstance(thing, sa.Engine):
+            thing.dispose()
+        elif isinstance(thing, bloomstore.Store):
+            thing.close()
+
+
+@pytest.mark.parametrize("step", steps_of(WALKS), ids=str)
+def test_the_walks_through_the_source_name_what_is_there(step: Step) -> None:
+    assert (ROOT / step.file).is_file(), step
+    assert defines(ROOT / step.file, step.name), step
 
 
 def test_the_commands_of_the_readme_run(
