@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bloomstore import kernels
 from bloomstore.filters.chain import Chain
-from bloomstore.kernels.arguments import is_plain_int64
+from bloomstore.kernels.contract import is_plain_int64
 from bloomstore.keys.batches import check_unchanged
 
 # Keys of one call of a kernel: 10 ms by one thread, after which signals are looked at.

@@ -41,8 +41,8 @@ _33: Final = np.uint64(33)
 # Words per pass of the array form: 20 numpy calls over two buffers of 16 bytes per word, together
 # 512 KiB here, the L2 cache of one core. Measured ns per word (AMD EPYC, 2^20 words):
 #   1024: 24.2   2048: 15.1   4096: 11.5   8192: 9.1   16384: 8.5   65536: 7.9   one pass: 27
-# 16384 is also the default chunk of keys, so a larger block would change nothing there.
-BLOCK_WORDS: Final = 16384
+# 16384 is also the default chunk of keys, so a larger one would change nothing there.
+CHUNK_WORDS: Final = 16384
 
 digest = mmh3.mmh3_x64_128_digest
 
@@ -85,14 +85,14 @@ def _murmur_words(array: npt.NDArray[Any], seed: int, length: int) -> Prints:
     """Murmur3 x64 128 of one word each: the tail of `length` bytes and the finish, no body."""
     words = len(array)
     prints = np.empty((words, 2), dtype=np.uint64)
-    states = np.empty((2, min(words, BLOCK_WORDS)), dtype=np.uint64)
+    states = np.empty((2, min(words, CHUNK_WORDS)), dtype=np.uint64)
     shifted = np.empty_like(states)
     start = np.uint64(seed ^ length)  # both halves of the state: seed, later xor-ed with length
-    for first in range(0, words, BLOCK_WORDS):
-        block = array[first : first + BLOCK_WORDS]
-        state, spare = states[:, : len(block)], shifted[:, : len(block)]
+    for first in range(0, words, CHUNK_WORDS):
+        chunk = array[first : first + CHUNK_WORDS]
+        state, spare = states[:, : len(chunk)], shifted[:, : len(chunk)]
         h1, h2 = state
-        np.copyto(h1.view(np.int64), block, casting="same_kind")
+        np.copyto(h1.view(np.int64), chunk, casting="same_kind")
         h1 *= _C1
         np.right_shift(h1, _33, out=h2)  # rotate left by 31
         h1 <<= _31
@@ -108,7 +108,7 @@ def _murmur_words(array: npt.NDArray[Any], seed: int, length: int) -> Prints:
         np.right_shift(state, _33, out=spare)
         state ^= spare
         h1 += h2
-        part = prints[first : first + BLOCK_WORDS]
+        part = prints[first : first + CHUNK_WORDS]
         part[:, 0] = h1
         np.add(h1, h2, out=part[:, 1])
     return prints

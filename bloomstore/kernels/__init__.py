@@ -3,6 +3,20 @@
 The twin is chosen once, when this package is imported: the compiled one where it was built, the
 numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND says which it is.
 
+    contract.py       what kernels accept: checks that keep a loop inside its vector
+    numpy_twin.py     every function in numpy; its docstrings say what the functions mean
+    single_key.py     the numpy twin of single lookups and adds
+    threads.py        how many threads one call may use
+    compiled.pyx      the same functions in C: checks and buffers
+    compiled.pyi      their types
+    find_keys.pxi     part of compiled.pyx: lookups straight from keys
+    fingerprints.pxi  part of compiled.pyx: fingerprints of many keys
+    checksum.pxi      part of compiled.pyx: checksums of blocks
+    single_key.pxi    part of compiled.pyx: single lookups and adds
+    c/                the loops themselves; each file says in its head what it is for
+
+The functions of both twins:
+
     find        which keys are reported by any of the vectors
     find_keys   the same for a list of plain keys or an int64 array, without fingerprints in between
     are_all     whether every value of a list is exactly of one type
@@ -11,13 +25,14 @@ numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND s
     preview     what adding keys would change, up to given limits
     insert      the same, and the bits are set
     apply       set all bits of all keys (replay)
+    mark        set the flags of the parts of a vector that keys touch
     count_bits  set bits of a vector
     block_checksums
                 crc32c of blocks of a vector, and their set bits
     fingerprints_of_int64, fingerprints_of_list, fingerprints_of_slices
                 many keys of the plainest types at once; None where the caller must do it itself
 
-Not here: what a geometry means (spec), addresses of bits (hashing), files (segment).
+Not here: what a geometry means and where bits lie (layout), files (segment).
 """
 
 from __future__ import annotations
@@ -25,7 +40,7 @@ from __future__ import annotations
 import os
 
 from bloomstore.errors import SpecError
-from bloomstore.kernels.arguments import MAX_PRINTS_PER_CALL
+from bloomstore.kernels.contract import MAX_PRINTS_PER_CALL
 from bloomstore.kernels.single_key import NEVER
 
 __all__ = [

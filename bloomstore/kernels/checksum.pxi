@@ -17,7 +17,7 @@ def block_checksums(vector, bytes place not None, size_t block_bytes, blocks):
     """The crc32c of each of these blocks, as uint32, and the set bits of all of them."""
     if not _CAN_CHECKSUM:
         return numpy_twin.block_checksums(vector, place, block_bytes, blocks)
-    arguments.check_blocks(vector, place, block_bytes, blocks)
+    contract.check_blocks(vector, place, block_bytes, blocks)
     cdef Py_buffer memory, numbers
     cdef uint64_t set_bits
     _take(vector, "vector", "uint8", 1, &memory)

@@ -3,7 +3,7 @@
 """The loops over bits in C: the same functions as numpy_twin.py, the same results.
 
 In: numpy arrays and geometries; out: numpy arrays. This file checks the arguments, takes the
-addresses of buffers and lets go of the GIL; the loops are in find.h, insert.h and insert_threads.h.
+addresses of buffers and lets go of the GIL; the loops are in c/.
 
 Invariants
   1. Same arguments, same results and same kinds of errors as numpy_twin.py (tests/kernels).
@@ -30,7 +30,7 @@ import numpy as np
 
 from bloomstore.hashing import h3
 from bloomstore.hashing.fingerprint import INT_TAG, murmur_seed
-from bloomstore.kernels import arguments, threads
+from bloomstore.kernels import contract, threads
 from bloomstore.layout.contract import Geometry, LayoutCode, SchemeCode
 
 cdef extern from "insert_threads.h" nogil:
@@ -49,7 +49,7 @@ cdef extern from "insert_threads.h" nogil:
         uint64_t bytes
         uint64_t slice_bits
         uint64_t step_bits
-        uint64_t blocks
+        uint64_t lines
         const bloom_tables *tables
         unsigned kind
         unsigned hashes
@@ -59,9 +59,24 @@ cdef extern from "insert_threads.h" nogil:
         int64_t keys_left
         int64_t taken
         int64_t bits
-    ctypedef struct bloom_print:
-        uint64_t h1
-        uint64_t h2
+    void bloom_insert_shared(
+        const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *, unsigned, size_t)
+    void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
+    unsigned bloom_shares_of(const bloom_vector *, unsigned)
+    int64_t bloom_insert_in_parts(
+        const bloom_vector *, const uint64_t *, size_t, uint8_t *, unsigned)
+    int bloom_has(const bloom_vector *, uint64_t, uint64_t)
+    int bloom_add(const bloom_vector *, uint64_t, uint64_t, int, uint8_t *, unsigned)
+    void bloom_mark(const bloom_vector *, const uint64_t *, size_t, uint8_t *, size_t, unsigned)
+
+cdef extern from "preview.h" nogil:
+    int bloom_preview(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
+    int bloom_missing(const bloom_vector *, uint64_t, uint64_t)
+
+cdef extern from "count.h" nogil:
+    uint64_t bloom_count(const uint8_t *, size_t)
+
+cdef extern from "find.h" nogil:
     ctypedef struct bloom_question:
         const bloom_vector *vectors
         size_t count
@@ -71,18 +86,11 @@ cdef extern from "insert_threads.h" nogil:
         size_t n
         uint8_t *found
     int bloom_find(const bloom_question *, unsigned)
-    int bloom_preview(const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *)
-    void bloom_insert_shared(
-        const bloom_vector *, const uint64_t *, size_t, uint8_t *, bloom_change *, unsigned, size_t)
-    void bloom_apply(const bloom_vector *, const uint64_t *, size_t)
-    unsigned bloom_shares_of(const bloom_vector *, unsigned)
-    int64_t bloom_insert_in_parts(
-        const bloom_vector *, const uint64_t *, size_t, uint8_t *, unsigned)
-    uint64_t bloom_count(const uint8_t *, size_t)
-    int bloom_has(const bloom_vector *, uint64_t, uint64_t)
-    int bloom_missing(const bloom_vector *, uint64_t, uint64_t)
-    int bloom_add(const bloom_vector *, uint64_t, uint64_t, int, uint8_t *, unsigned)
-    void bloom_mark(const bloom_vector *, const uint64_t *, size_t, uint8_t *, size_t, unsigned)
+
+cdef extern from "murmur.h" nogil:
+    ctypedef struct bloom_print:
+        uint64_t h1
+        uint64_t h2
     bloom_print bloom_murmur(const void *, size_t, uint32_t)
     bloom_print bloom_murmur_int64(uint64_t, uint32_t)
 
@@ -110,9 +118,9 @@ BACKEND = "compiled"
 bloom_width = bloom_widest()
 
 cdef object _ndarray = np.ndarray, _bool = np.dtype(np.bool_), _uint64 = np.dtype(np.uint64)
-cdef int64_t _FAR = arguments.FAR
+cdef int64_t _FAR = contract.FAR
 cdef dict _FORMS = {"uint8": (b"B",), "uint64": (b"L", b"Q"), "int64": (b"l", b"q")}
-cdef size_t _MOST_PRINTS = arguments.MAX_PRINTS_PER_CALL
+cdef size_t _MOST_PRINTS = contract.MAX_PRINTS_PER_CALL
 cdef unsigned _PLAIN = LayoutCode.PLAIN, _SLICED = LayoutCode.SLICED
 cdef unsigned _BLOCKED = LayoutCode.BLOCKED
 cdef unsigned _SPREAD = SchemeCode.SPREAD, _H3 = SchemeCode.H3
@@ -251,7 +259,7 @@ cdef uint64_t _describe(bloom_vector *v, object geometry) except 0:
     v.step_bits = stride if layout == _SLICED else 0
     if layout == _BLOCKED and scheme == _SPREAD and bits % 512 == 0:
         v.kind = BLOOM_BLOCKED
-        v.blocks = bits // 512
+        v.lines = bits // 512
     elif (layout == _PLAIN or layout == _SLICED) and scheme == _SPREAD:
         v.kind = BLOOM_SPREAD
     elif (layout == _PLAIN or layout == _SLICED) and scheme == _H3 and bits & (bits - 1) == 0:

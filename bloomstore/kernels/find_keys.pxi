@@ -17,7 +17,7 @@ def find_keys(vectors, geometries, keys, seed, found):
     cdef bloom_question asked
     cdef int outcome
     cdef unsigned parts = _parts_of(len(keys))
-    arguments.check_found(found, None if type(keys) is list else len(keys))
+    contract.check_found(found, None if type(keys) is list else len(keys))
     PyObject_GetBuffer(found, &answers, PyBUF_WRITABLE)
     asked.vectors, asked.count, asked.found = held.vectors, held.count, <uint8_t *>answers.buf
     try:

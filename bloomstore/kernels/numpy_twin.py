@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bloomstore.hashing import h3
 from bloomstore.hashing.fingerprint import murmur_int64
-from bloomstore.kernels import arguments
+from bloomstore.kernels import contract
 from bloomstore.layout.contract import Geometry, SchemeCode
 
 Bits = NDArray[np.uint8]
@@ -42,8 +42,8 @@ _SORTABLE_ADDRESSES = 1 << 48  # above this, an address and a key's number excee
 
 def find(vectors: Sequence[Bits], geometries: Sequence[Geometry], prints: Prints) -> Mask:
     """Which keys are reported by any of the vectors, asked in the order given."""
-    arguments.check_vectors(vectors, geometries)
-    arguments.check_prints(prints)
+    contract.check_vectors(vectors, geometries)
+    contract.check_prints(prints)
     found = np.zeros(len(prints), dtype=np.bool_)
     for start in range(0, len(prints), _CHUNK):
         chunk = prints[start : start + _CHUNK]
@@ -72,12 +72,12 @@ def find_keys(
     this twin leaves all of it. Other threads may change a list: it is asked for as many keys as
     `found` has entries, and for fewer when it is shorter.
     """
-    arguments.check_vectors(vectors, geometries)
+    contract.check_vectors(vectors, geometries)
     if isinstance(keys, list):
-        arguments.check_found(found, None)
+        contract.check_found(found, None)
         return 0
-    arguments.check_found(found, len(keys))
-    arguments.check_int64(keys)
+    contract.check_found(found, len(keys))
+    contract.check_int64(keys)
     for start in range(0, len(keys), _CHUNK):
         prints = murmur_int64(keys[start : start + _CHUNK], seed)
         found[start : start + _CHUNK] = find(vectors, geometries, prints)
@@ -104,8 +104,8 @@ def preview(
     bits or no key are left. Keys that are not new cost nothing and never stop it. Takes at most
     65536 fingerprints; `new` has one entry for each key taken.
     """
-    arguments.check_vector(vector, geometry)
-    arguments.check_few_prints(prints)
+    contract.check_vector(vector, geometry)
+    contract.check_few_prints(prints)
     return _preview(vector, geometry, prints, bits_left, keys_left)
 
 
@@ -113,13 +113,13 @@ def insert(
     vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
 ) -> tuple[int, Mask, int]:
     """The same as preview, and the bits are set; takes any number of fingerprints."""
-    arguments.check_vector(vector, geometry, to_write=True)
-    arguments.check_prints(prints)
-    bits_left, keys_left = arguments.limit(bits_left), arguments.limit(keys_left)
+    contract.check_vector(vector, geometry, to_write=True)
+    contract.check_prints(prints)
+    bits_left, keys_left = contract.limit(bits_left), contract.limit(keys_left)
     new = np.zeros(len(prints), dtype=np.bool_)
     done = bits = 0
     while done < len(prints):
-        piece = prints[done : done + arguments.MAX_PRINTS_PER_CALL]
+        piece = prints[done : done + contract.MAX_PRINTS_PER_CALL]
         taken, fresh, set_now = _preview(vector, geometry, piece, bits_left - bits, keys_left)
         _set_all(vector, geometry, piece[:taken][fresh])
         new[done : done + taken] = fresh
@@ -133,8 +133,8 @@ def insert(
 
 def apply(vector: Bits, geometry: Geometry, prints: Prints) -> None:
     """Set all bits of all keys, without limits and without counting (replay)."""
-    arguments.check_vector(vector, geometry, to_write=True)
-    arguments.check_prints(prints)
+    contract.check_vector(vector, geometry, to_write=True)
+    contract.check_prints(prints)
     for start in range(0, len(prints), _CHUNK):
         _set_all(vector, geometry, prints[start : start + _CHUNK])
 
@@ -144,8 +144,8 @@ def mark(flags: Bits, shift: int, geometry: Geometry, prints: Prints) -> None:
 
     Ends when all are set: of many keys the first thousands have set them.
     """
-    arguments.check_flags(flags, shift, geometry)
-    arguments.check_prints(prints)
+    contract.check_flags(flags, shift, geometry)
+    contract.check_prints(prints)
     for start in range(0, len(prints), _CHUNK):
         for j in range(geometry.hashes):
             if flags.all():
@@ -156,7 +156,7 @@ def mark(flags: Bits, shift: int, geometry: Geometry, prints: Prints) -> None:
 
 def count_bits(vector: Bits) -> int:
     """How many bits are set, in all bytes."""
-    arguments.check_vector(vector, None)
+    contract.check_vector(vector, None)
     chunks = range(0, len(vector), _COUNT_CHUNK)
     return sum(int(np.bitwise_count(vector[at : at + _COUNT_CHUNK]).sum()) for at in chunks)
 
@@ -169,7 +169,7 @@ def block_checksums(
     A checksum goes over `place` (24 bytes that name the segment), the block number as eight bytes,
     and the bytes of the block; the last block may be shorter.
     """
-    arguments.check_blocks(vector, place, block_bytes, blocks)
+    contract.check_blocks(vector, place, block_bytes, blocks)
     named = google_crc32c.value(place)
     checksums = np.empty(len(blocks), np.uint32)
     set_bits = 0
@@ -183,7 +183,7 @@ def block_checksums(
 
 def fingerprints_of_int64(array: NDArray[np.int64], seed: int) -> Prints:
     """The fingerprints of integer keys, given as a contiguous int64 array."""
-    arguments.check_int64(array)
+    contract.check_int64(array)
     return murmur_int64(array, seed)
 
 
@@ -243,7 +243,7 @@ def _preview(
     vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
 ) -> tuple[int, Mask, int]:
     hashes, keys = geometry.hashes, len(prints)
-    bits_left, keys_left = arguments.limit(bits_left), arguments.limit(keys_left)
+    bits_left, keys_left = contract.limit(bits_left), contract.limit(keys_left)
     addresses = _all_addresses(geometry, prints)
     unset = np.flatnonzero(~_are_set(vector, addresses))
     setters = _first_with(addresses[unset], unset // hashes)

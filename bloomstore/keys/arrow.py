@@ -31,7 +31,7 @@ import numpy.typing as npt
 from bloomstore import kernels
 from bloomstore.errors import KeyTypeError, KeyValueError
 from bloomstore.hashing.fingerprint import Prints, digest, gather, murmur_seed
-from bloomstore.kernels.arguments import is_plain_int64
+from bloomstore.kernels.contract import is_plain_int64
 from bloomstore.keys.encoding import BYTES, STR, refusal
 from bloomstore.keys.sequences import from_array, from_list, refuse, values_of
 

@@ -33,7 +33,7 @@ from bloomstore.hashing.fingerprint import (
     murmur_seed,
     murmur_uint64_beyond,
 )
-from bloomstore.kernels.arguments import is_plain_int64
+from bloomstore.kernels.contract import is_plain_int64
 from bloomstore.keys.encoding import (
     BIGINT,
     BYTES,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bloomstore.hashing.fingerprint import (
-    BLOCK_WORDS,
+    CHUNK_WORDS,
     INT_TAG,
     gather,
     murmur,
@@ -39,9 +39,9 @@ def test_array_form_equals_mmh3(values: list[int], seed: int) -> None:
     assert prints.astype("<u8").tobytes() == by_mmh3(values, seed)
 
 
-@pytest.mark.parametrize("extra", [-1, 0, 1, BLOCK_WORDS + 5])
+@pytest.mark.parametrize("extra", [-1, 0, 1, CHUNK_WORDS + 5])
 def test_blocks_join_without_a_seam(extra: int) -> None:
-    values = np.random.default_rng(extra + 1).integers(-(2**63), 2**63 - 1, BLOCK_WORDS + extra)
+    values = np.random.default_rng(extra + 1).integers(-(2**63), 2**63 - 1, CHUNK_WORDS + extra)
     prints = murmur_int64(values, 5)
     assert prints.flags.c_contiguous
     assert prints.astype("<u8").tobytes() == by_mmh3(values, 5)

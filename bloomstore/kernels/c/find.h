@@ -130,11 +130,11 @@ static BLOOM_INLINE unsigned bloom_lines(
     unsigned keys, unsigned first, unsigned hashes
 ) {
     const uint8_t *bits = v->bits;
-    uint64_t blocks = v->blocks, *places = work->addresses;
+    uint64_t count = v->lines, *places = work->addresses;
     uint16_t *some = work->left[1], *out = work->left[0];
     unsigned i, kept = 0, left = 0;
     for (i = 0; i < keys; i++) {
-        uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], blocks) * 64;
+        uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], count) * 64;
         places[i] = byte;
         BLOOM_PREFETCH(bits + byte);
     }
@@ -143,7 +143,7 @@ static BLOOM_INLINE unsigned bloom_lines(
         const uint64_t *print = prints + 2 * (size_t)key;
         if (first == hashes) out[left] = (uint16_t)key;
         else some[left] = (uint16_t)i;
-        left += bloom_block_has_some(bits + places[i], print[0], print[1], 0, first);
+        left += bloom_line_has_some(bits + places[i], print[0], print[1], 0, first);
     }
     work->are_mostly_kept = 2 * left > keys;
     if (first == hashes) return left;
@@ -151,7 +151,7 @@ static BLOOM_INLINE unsigned bloom_lines(
         unsigned at = some[i], key = from ? from[at] : at;
         const uint64_t *print = prints + 2 * (size_t)key;
         out[kept] = (uint16_t)key;
-        kept += bloom_block_has_some(bits + places[at], print[0], print[1], first, hashes);
+        kept += bloom_line_has_some(bits + places[at], print[0], print[1], first, hashes);
     }
     return kept;
 }
@@ -163,11 +163,11 @@ BLOOM_AVX2 static unsigned bloom_lines_wide(
     unsigned keys
 ) {
     const uint8_t *bits = v->bits;
-    uint64_t blocks = v->blocks, *places = work->addresses;
+    uint64_t count = v->lines, *places = work->addresses;
     uint16_t *some = work->left[1], *out = work->left[0];
     unsigned i, kept = 0, left = 0, hashes = v->hashes;
     for (i = 0; i < keys; i++) {
-        uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], blocks) * 64;
+        uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], count) * 64;
         places[i] = byte;
         BLOOM_PREFETCH(bits + byte);
     }
@@ -190,7 +190,7 @@ BLOOM_AVX2 static unsigned bloom_lines_wide(
         const uint64_t *print = prints + 2 * (size_t)key;
         out[kept] = (uint16_t)key;
         kept += (unsigned)bloom_wide_has_some(
-            bits + places[at], bloom_block_word(print[0], print[1], 1), hashes - 7);
+            bits + places[at], bloom_line_word(print[0], print[1], 1), hashes - 7);
     }
     return kept;
 }

@@ -27,14 +27,14 @@ static BLOOM_INLINE int64_t bloom_set_with(
     size_t n, uint8_t *is_new
 ) {
     uint8_t *lines[BLOOM_LINES], *bits_of_all = vector->bits;
-    uint64_t blocks = vector->blocks;
+    uint64_t count = vector->lines;
     int64_t total = 0;
     size_t start;
     for (start = 0; start < n; start += BLOOM_LINES) {
         const uint64_t *print = prints + 2 * start;
         unsigned i, window = n - start < BLOOM_LINES ? (unsigned)(n - start) : BLOOM_LINES;
         for (i = 0; i < window; i++) {
-            lines[i] = bits_of_all + 64 * bloom_high64(print[2 * i], blocks);
+            lines[i] = bits_of_all + 64 * bloom_high64(print[2 * i], count);
             BLOOM_PREFETCH_TO_WRITE(lines[i]);
         }
         for (i = 0; i < window; i++) {
@@ -51,7 +51,7 @@ static int64_t bloom_set_bytes(
 ) {
     int64_t total = 0;
     BLOOM_WITH_CONSTANT(
-        v->hashes, total = bloom_set_with(bloom_block_set, v, hashes, prints, n, is_new))
+        v->hashes, total = bloom_set_with(bloom_line_set, v, hashes, prints, n, is_new))
     return total;
 }
 

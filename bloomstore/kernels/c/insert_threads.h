@@ -42,11 +42,11 @@ typedef struct {
     int64_t bits;
 } bloom_share;
 
-/* The least h1 whose line is this one or a later one, of the lines 1 .. blocks - 1. */
-static uint64_t bloom_least_of_line(uint64_t line, uint64_t blocks) {
+/* The least h1 whose line is this one or a later one, of the lines 1 .. count - 1. */
+static uint64_t bloom_least_of_line(uint64_t line, uint64_t count) {
     uint64_t least = 0, step;
     for (step = UINT64_C(1) << 63; step; step >>= 1)
-        if (bloom_high64(least + step - 1, blocks) < line) least += step;
+        if (bloom_high64(least + step - 1, count) < line) least += step;
     return least;
 }
 
@@ -56,8 +56,8 @@ static BLOOM_INLINE int64_t bloom_share_lines(
     bloom_line_setter set, const bloom_share *share, unsigned hashes
 ) {
     const bloom_vector v = *share->v;
-    uint64_t least = share->first ? bloom_least_of_line(share->first, v.blocks) : 0;
-    uint64_t most = share->end < v.blocks ? bloom_least_of_line(share->end, v.blocks) - 1 : UINT64_MAX;
+    uint64_t least = share->first ? bloom_least_of_line(share->first, v.lines) : 0;
+    uint64_t most = share->end < v.lines ? bloom_least_of_line(share->end, v.lines) - 1 : UINT64_MAX;
     uint16_t ours[BLOOM_SET_WINDOW + 1];
     uint8_t *places[BLOOM_SET_WINDOW];
     int64_t total = 0;
@@ -71,7 +71,7 @@ static BLOOM_INLINE int64_t bloom_share_lines(
             keys += prints[2 * i] - least <= most - least; /* a branch would be mispredicted */
         }
         for (i = 0; i < keys; i++) {
-            places[i] = v.bits + 64 * bloom_high64(prints[2 * (size_t)ours[i]], v.blocks);
+            places[i] = v.bits + 64 * bloom_high64(prints[2 * (size_t)ours[i]], v.lines);
             BLOOM_PREFETCH_TO_WRITE(places[i]);
         }
         for (i = 0; i < keys; i++) {
@@ -87,7 +87,7 @@ static BLOOM_INLINE int64_t bloom_share_lines(
 static int64_t bloom_share_bytes(const bloom_share *share) {
     int64_t total = 0;
     BLOOM_WITH_CONSTANT(
-        share->v->hashes, total = bloom_share_lines(bloom_block_set, share, hashes))
+        share->v->hashes, total = bloom_share_lines(bloom_line_set, share, hashes))
     return total;
 }
 
@@ -139,7 +139,7 @@ static void bloom_do_share(void *job) {
 
 /* How many threads can share an add to this vector, of those that there may be. */
 static inline unsigned bloom_shares_of(const bloom_vector *v, unsigned threads) {
-    uint64_t most = v->kind == BLOOM_BLOCKED ? v->blocks : v->step_bits ? v->hashes : 1;
+    uint64_t most = v->kind == BLOOM_BLOCKED ? v->lines : v->step_bits ? v->hashes : 1;
     if (most > BLOOM_MOST_PARTS) most = BLOOM_MOST_PARTS;
     return threads < most ? threads : (unsigned)most;
 }
@@ -153,7 +153,7 @@ static int64_t bloom_insert_in_parts(
     uint8_t *marks = NULL;
     int64_t total = 0;
     unsigned part;
-    size_t i, things = v->kind == BLOOM_BLOCKED ? v->blocks : v->hashes;
+    size_t i, things = v->kind == BLOOM_BLOCKED ? v->lines : v->hashes;
     if (is_new) {
         marks = (uint8_t *)calloc(parts - 1, n);
         if (!marks) return -1;

@@ -1,6 +1,6 @@
 /* The bits of one key in its line of 64 bytes, looked at or set in wide registers.
  *
- * In: a line of a blocked vector and a fingerprint; out: what bloom_block_has and bloom_block_set say.
+ * In: a line of a blocked vector and a fingerprint; out: what bloom_line_has and bloom_line_set say.
  *
  * Not here: which line (vector.h), loops over keys (find.h, insert_blocked.h, insert_threads.h).
  */
@@ -60,7 +60,7 @@ BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has_some(
 
 enum { BLOOM_WIDE_HASHES = 14 };
 
-/* The same as bloom_block_has, for up to BLOOM_WIDE_HASHES. The line is asked for first, and looked at
+/* The same as bloom_line_has, for up to BLOOM_WIDE_HASHES. The line is asked for first, and looked at
  * when all is done that can be done without it. The processor stops some 300 instructions after a
  * load that waits for memory: every one between the prefetch and the load brings the prefetch of the
  * next lookup, in a loop of Python, nearer to that. Without it far hits of str at 0.1 % take 129 ns
@@ -72,11 +72,11 @@ BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_has(
     BLOOM_PREFETCH(line);
     first = bloom_wide_ask(h2, hashes < 7 ? hashes : 7);
     if (hashes <= 7) return bloom_wide_finds(line, &first);
-    rest = bloom_wide_ask(bloom_block_word(h1, h2, 1), hashes - 7);
+    rest = bloom_wide_ask(bloom_line_word(h1, h2, 1), hashes - 7);
     return bloom_wide_finds(line, &first) & bloom_wide_finds(line, &rest);
 }
 
-/* The same as bloom_block_set. A shift by 64 or more gives zero, and so does one by less than
+/* The same as bloom_line_set. A shift by 64 or more gives zero, and so does one by less than
  * nothing: of the eight lanes only the one that the bit lies in gets it. */
 BLOOM_AVX2 static inline unsigned bloom_wide_set(
     uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
@@ -89,7 +89,7 @@ BLOOM_AVX2 static inline unsigned bloom_wide_set(
     unsigned j, bits = 0;
     BLOOM_UNROLL for (j = 0; j < hashes; j++) {
         __m256i bit;
-        if (j % 7 == 0) word = _mm256_set1_epi64x((long long)bloom_block_word(h1, h2, j / 7));
+        if (j % 7 == 0) word = _mm256_set1_epi64x((long long)bloom_line_word(h1, h2, j / 7));
         bit = _mm256_and_si256(_mm256_srli_epi64(word, 9 * (int)(j % 7)), nine_bits);
         low = _mm256_or_si256(low, _mm256_sllv_epi64(one, _mm256_sub_epi64(bit, low_lanes)));
         high = _mm256_or_si256(high, _mm256_sllv_epi64(one, _mm256_sub_epi64(bit, high_lanes)));

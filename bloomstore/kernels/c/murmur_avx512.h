@@ -2,7 +2,9 @@
  *
  * In: integers and Murmur's seed; out: what bloom_murmur_int64 gives for each, two words per key.
  *
- * Narrower registers have no multiplication of 64 bits: there one key after the other is as fast.
+ * Why: 10^6 integers take 0.3 ns each instead of 1.9, a bulk lookup with them 2.5 instead of 4.3, a
+ * bulk add 4.6 instead of 6.4 (python -m tools.compare.registers, AMD EPYC). Narrower registers have
+ * no multiplication of 64 bits: there one key after the other is as fast.
  *
  * Not here: Murmur of text (text_avx512.h), and of one key (murmur.h).
  */

@@ -23,7 +23,7 @@ typedef struct bloom_one {
     bloom_seeds seeds;
     unsigned hashes; /* of the one blocked vector */
     const uint8_t *bits;
-    uint64_t blocks;
+    uint64_t lines;
     const bloom_vector *vectors;
     size_t count;
 } bloom_one;
@@ -49,7 +49,7 @@ BLOOM_AVX2 static int bloom_ask_wide(const bloom_one *one, PyObject *key) {
     bloom_print made;
     if (!bloom_print_if(key, &one->seeds, &made, 0)) return bloom_ask_any(one, key);
     return bloom_wide_has(
-        one->bits + bloom_high64(made.h1, one->blocks) * 64, made.h1, made.h2, one->hashes);
+        one->bits + bloom_high64(made.h1, one->lines) * 64, made.h1, made.h2, one->hashes);
 }
 #endif
 
@@ -64,7 +64,7 @@ static inline void bloom_point_at(bloom_one *one, const bloom_vector *vectors, s
         one->ask = bloom_ask_wide;
         one->hashes = vectors->hashes;
         one->bits = vectors->bits;
-        one->blocks = vectors->blocks;
+        one->lines = vectors->lines;
     }
 #endif
 }

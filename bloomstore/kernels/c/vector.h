@@ -3,7 +3,7 @@
  *     kind      of layouts          address of hash j
  *     SPREAD    plain, sliced       j * step_bits + high64(mix(h1 + j*h2) * slice_bits)
  *     H3        plain, sliced       j * step_bits + (address48(j, h1) >> shift)
- *     BLOCKED   blocked             512 * block + 9 bits of a word
+ *     BLOCKED   blocked             512 * line + 9 bits of a word
  *
  * step_bits is 0 for plain vectors, so plain and sliced are one loop.
  *
@@ -28,7 +28,7 @@ enum { BLOOM_SPREAD = 1, BLOOM_H3 = 2, BLOOM_BLOCKED = 3 };
 enum { BLOOM_MAX_HASHES = 64, BLOOM_GROUP = 8, BLOOM_GROUPS = 8, BLOOM_H3_ROWS = 48 };
 
 /* Runs a statement with `hashes` as a constant, for the numbers that errors of 10 % to 0.01 % lead
- * to: the loop over the hashes of a block is unrolled then, with constant shifts. One lookup of nine
+ * to: the loop over the hashes of a line is unrolled then, with constant shifts. One lookup of nine
  * hashes takes 8.6 ns instead of 12.5, one add 14 instead of 18. */
 #define BLOOM_WITH_CONSTANT(number, statement)                                                   \
     switch (number) {                                                                            \
@@ -52,7 +52,7 @@ typedef struct {
     uint64_t bytes;
     uint64_t slice_bits;
     uint64_t step_bits;
-    uint64_t blocks;
+    uint64_t lines;
     const bloom_tables *tables;
     unsigned kind;
     unsigned hashes;
@@ -79,7 +79,7 @@ static inline uint64_t bloom_position(uint64_t h1, uint64_t h2, uint64_t j, uint
 }
 
 /* Nine bits a time out of a word; seven of them are used before the next word is made. */
-static inline uint64_t bloom_block_word(uint64_t h1, uint64_t h2, unsigned index) {
+static inline uint64_t bloom_line_word(uint64_t h1, uint64_t h2, unsigned index) {
     return index ? bloom_mix(h2 + index * h1) : h2;
 }
 
@@ -119,9 +119,9 @@ static inline void bloom_addresses(
 ) {
     unsigned j;
     if (v->kind == BLOOM_BLOCKED) {
-        uint64_t start = bloom_high64(h1, v->blocks) * 512, word = h2;
+        uint64_t start = bloom_high64(h1, v->lines) * 512, word = h2;
         for (j = 0; j < v->hashes; j++, word >>= 9) {
-            if (j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
+            if (j % 7 == 0) word = bloom_line_word(h1, h2, j / 7);
             out[j] = start + (word & 511);
         }
     } else {
@@ -137,35 +137,35 @@ static inline void bloom_set_bit(uint8_t *bits, uint64_t address) {
     bits[address >> 3] |= (uint8_t)(1u << (address & 7));
 }
 
-/* Whether the bits of hashes first .. end - 1 of a key are set in its block, as 0 or 1. No branch:
+/* Whether the bits of hashes first .. end - 1 of a key are set in its line, as 0 or 1. No branch:
  * the line is there after one miss. */
-static BLOOM_INLINE unsigned bloom_block_has_some(
+static BLOOM_INLINE unsigned bloom_line_has_some(
     const uint8_t *line, uint64_t h1, uint64_t h2, unsigned first, unsigned end
 ) {
     unsigned all = 1, j;
-    uint64_t word = bloom_block_word(h1, h2, first / 7) >> (9 * (first % 7));
+    uint64_t word = bloom_line_word(h1, h2, first / 7) >> (9 * (first % 7));
     BLOOM_UNROLL for (j = first; j < end; j++, word >>= 9) {
-        if (j > first && j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
+        if (j > first && j % 7 == 0) word = bloom_line_word(h1, h2, j / 7);
         all &= bloom_bit(line, word & 511);
     }
     return all;
 }
 
-static BLOOM_INLINE unsigned bloom_block_has(
+static BLOOM_INLINE unsigned bloom_line_has(
     const uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
 ) {
-    return bloom_block_has_some(line, h1, h2, 0, hashes);
+    return bloom_line_has_some(line, h1, h2, 0, hashes);
 }
 
-/* Sets the bits of a key in its block and returns how many were not set. */
-static BLOOM_INLINE unsigned bloom_block_set(
+/* Sets the bits of a key in its line and returns how many were not set. */
+static BLOOM_INLINE unsigned bloom_line_set(
     uint8_t *line, uint64_t h1, uint64_t h2, unsigned hashes
 ) {
     unsigned bits = 0, j;
     uint64_t word = h2;
     BLOOM_UNROLL for (j = 0; j < hashes; j++, word >>= 9) {
         uint8_t *byte, bit;
-        if (j && j % 7 == 0) word = bloom_block_word(h1, h2, j / 7);
+        if (j && j % 7 == 0) word = bloom_line_word(h1, h2, j / 7);
         byte = line + ((word & 511) >> 3);
         bit = (uint8_t)(1u << (word & 7));
         bits += !(*byte & bit);
@@ -184,9 +184,9 @@ static inline int bloom_has(const bloom_vector *v, uint64_t h1, uint64_t h2) {
         return 1;
     }
     if (v->kind == BLOOM_BLOCKED) {
-        const uint8_t *line = v->bits + bloom_high64(h1, v->blocks) * 64;
+        const uint8_t *line = v->bits + bloom_high64(h1, v->lines) * 64;
         unsigned has = 0;
-        BLOOM_WITH_CONSTANT(v->hashes, has = bloom_block_has(line, h1, h2, hashes))
+        BLOOM_WITH_CONSTANT(v->hashes, has = bloom_line_has(line, h1, h2, hashes))
         return (int)has;
     }
     for (group = 0; group * BLOOM_GROUP < v->hashes; group++) {
