@@ -77,11 +77,12 @@ class Batches:
 class Place:
     """Where an open batch is: frame, thread and task of its block. Without a batch: apart."""
 
-    __slots__ = ("batch", "frame", "task", "thread")
+    __slots__ = ("batch", "frame", "held", "task", "thread")
 
     def __init__(self, batch: Batch | None, frame: FrameType | None) -> None:
         self.batch = batch
         self.frame = frame
+        self.held: Any = None  # the weak reference that it is listed by
         self.thread = threading.get_ident()
         self.task = present_task()
 
@@ -124,8 +125,8 @@ class Block:
             # The end is in no variable: an interrupt here leaves this frame in a traceback, and
             # whoever kept that would keep the batch open.
             end_of_batch = self._batches.open.__delitem__
-            held = weakref.ref((self.end and self.end()) or self, end_of_batch)
-            self._batches.open[held] = place
+            place.held = weakref.ref((self.end and self.end()) or self, end_of_batch)
+            self._batches.open[place.held] = place
         self._places.append(place)
 
     __exit__ = _Exit()
@@ -136,6 +137,9 @@ def _end(block: Block, kind: object = None, _: object = None, __: object = None)
     if place is None:
         return
     place.frame = None
+    # Whoever keeps the block, a context manager of their own say, does not keep its batch open.
+    block._batches.open.pop(place.held, None)
+    place.held = None
     if kind is None and place.batch is not None and block._finish is not None:
         block._finish(place.batch)
 

@@ -266,6 +266,39 @@ def test_lookups_are_quick_again_after_a_batch(store: Store, users: Filter) -> N
     assert users.is_quick == was_quick
 
 
+def by_hand(block: Any) -> abc.Iterator[None]:
+    block.__enter__()
+    yield
+    block.__exit__(None, None, None)
+
+
+def by_a_stack(block: Any) -> abc.Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(block)
+        yield
+
+
+def by_a_statement(block: Any) -> abc.Iterator[None]:
+    with block:
+        yield
+
+
+@pytest.mark.parametrize("way", [by_hand, by_a_stack, by_a_statement])
+def test_a_block_that_somebody_keeps_ends_all_the_same(
+    store: Store, users: Filter, way: abc.Callable[[Any], abc.Generator[None]]
+) -> None:
+    block = store.batch()
+    for key in ("once", "twice"):
+        steps = way(block)
+        next(steps)
+        users.add(key)
+        with pytest.raises(StopIteration):
+            next(steps)
+        assert not store.batches.open
+        assert users.may_contain_many(["first", "once"]).all()
+        assert users.is_quick
+
+
 def test_a_filter_that_was_dropped_during_the_batch_is_named(store: Store) -> None:
     users = store.create("users", SPEC)
     thread = threading.Thread(target=lambda: store.drop("users"))
