@@ -233,6 +233,7 @@ class Store:
         self, name: str, spec: FilterSpec | None = None
     ) -> abc.Iterator[coming_chain.Rebuild]:
         """A new chain for this filter; without `switch` nothing changes."""
+        check_name(name)
         coming = coming_chain.begin(self, name, None if spec is None else check_spec(spec))
         try:
             yield coming

@@ -180,6 +180,11 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 def test_impossible_names_are_refused(store: bloomstore.Store, name: object) -> None:
     with pytest.raises(SpecError, match="a filter's name"):
         store.create(name, SPEC)  # type: ignore[arg-type]
+    with (
+        pytest.raises(SpecError, match="a filter's name"),
+        store.rebuild(name),  # type: ignore[arg-type]
+    ):
+        pass
     assert list(store) == []
 
 
