@@ -179,6 +179,22 @@ def test_a_segment_that_became_a_link_is_not_backed_up(made: Path, victim: Path)
         store.backup(made.parent / "saved")
 
 
+@pytest.mark.parametrize("name", ["../../victim", "../../victim.seg", "a\0.seg", "\ud800.seg"])
+def test_a_row_that_calls_another_file_dead_removes_nothing(
+    made: Path, tmp_path: Path, name: str
+) -> None:
+    others = [tmp_path / "victim", tmp_path / "victim.seg"]
+    for other in others:
+        other.write_bytes(PRECIOUS)
+    with bloomstore.open(made) as store, store.core.catalog.write() as change:
+        change.put_tombstone(99, name, "dropped")
+    with bloomstore.open(made) as store:
+        store.create("second", SPEC)
+        store.drop("second")
+        assert store["seen"].may_contain_many(range(50)).all()
+    assert all(other.read_bytes() == PRECIOUS for other in others)
+
+
 def test_the_lock_files_of_guards_are_no_links(made: Path, victim: Path) -> None:
     for name in ("sql.lock", "build.lock"):
         (made / name).symlink_to(victim)

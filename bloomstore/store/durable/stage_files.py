@@ -193,7 +193,7 @@ def bury(core: Core) -> None:
 
 
 def _unlink(core: Core, name: str) -> bool:
-    if "/" in name or not name.endswith(".seg"):
+    if "/" in name or not (name.endswith(".seg") and name.isascii() and name.isprintable()):
         return False  # only a damaged or hostile row says so
     path = core.folder.segments / name
     try:
