@@ -52,6 +52,7 @@ _UPKEEP = frozenset(
     CLOSE DECLARE LOCK UNLOCK TRUNCATE DEALLOCATE XA OPTIMIZE KILL""".split()
 )
 _STAYS = frozenset("EXPLAIN DESCRIBE DESC SHOW".split())  # of these, without a commit
+_MAKES = frozenset("CREATE REFRESH".split())  # what EXPLAIN ANALYZE executes, too
 # What may stand before the kind of a thing that is defined.
 _ADJECTIVES = frozenset(
     """OR REPLACE TEMPORARY TEMP GLOBAL LOCAL UNLOGGED MATERIALIZED RECURSIVE VIRTUAL FOREIGN
@@ -140,7 +141,8 @@ class Text:
             return Effect.COMMITS if "TRANSACTION" in statement.words[1:2] else Effect.NOTHING
         if first in ("COPY", "LOAD"):
             return Effect.ANYTHING & ~Effect.ALTERS
-        if first in _UPKEEP and not statement.found & (_DML | _RUNS | {"INTO"}):
+        runs = _DML | _RUNS | {"INTO"} | (_MAKES if first == "EXPLAIN" else set())
+        if first in _UPKEEP and not statement.found & runs:
             settings = self._called(statement, dialect)
             return settings if first in _STAYS else settings | Effect.COMMITS
         return Effect.ANYTHING

@@ -111,6 +111,7 @@ def test_text_inside_of_a_statement(plugin, engine, form) -> None:
         "SELECT leads_elsewhere()",
         "SELECT DISTINCT ON (y) leads_elsewhere() FROM (VALUES (1)) v(y)",
         "CREATE TABLE made AS SELECT leads_elsewhere()",
+        "EXPLAIN ANALYZE CREATE TEMP TABLE users AS SELECT * FROM elsewhere.users",
         "SET search_path TO elsewhere; SELECT 1",
         "SAVEPOINT a; SET search_path TO elsewhere",
     ],
