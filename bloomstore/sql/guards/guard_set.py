@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,6 +32,8 @@ from bloomstore.sql.guards.record import PREFIX, Note
 from bloomstore.sql.schema.incarnation import read_again
 
 log = logging.getLogger("bloomstore.sql")
+
+_WORD = re.compile(r"\w+")
 
 
 class Guards:
@@ -120,6 +123,7 @@ class Guards:
             guard
             for guard in self.written(table)
             if guard.declared.table.name == table.name
+            and _is_verbatim(guard.declared.table) is _is_verbatim(table)
             and not isinstance(guard, Undeclared)
             and self._is_one(guard.declared.table.schema, table.schema)
         ]
@@ -140,9 +144,14 @@ class Guards:
             return []
         if isinstance(table, Table) and table not in self._seen:
             self._discover(table)
-        names = {table.schema, (translated or {}).get(table.schema, table.schema)}
-        if None in names or names & self._path:
-            names |= {None, *self._path}
+        schemas = (table.schema, (translated or {}).get(table.schema, table.schema))
+        if _is_verbatim(table) or getattr(schemas[1], "quote", None) is False:
+            words = _words(table.name)
+            return [each for each in self.everything() if _words(each.declared.table.name) <= words]
+        names = set(map(_folded, schemas))
+        path = set(map(_folded, self._path))
+        if None in names or names & path:
+            names |= {None, *path}
         if anywhere:
             names = {schema for schema, _ in list(self._by_table)}
         found = [
@@ -215,7 +224,8 @@ class Guards:
         if any(guard.name == known.name for known in self):
             raise SpecError(f"two guards have the name {guard.name!r}: give one Guard(name=...)")
         table = guard.declared.table
-        self._by_table.setdefault((table.schema, table.name.lower()), []).append(guard)
+        place = _folded(table.schema), table.name.lower()
+        self._by_table.setdefault(place, []).append(guard)
         other = self._undeclared.get(guard.name)
         if other is not None and other.fresh_note().place == guard.fresh_note().place:
             del self._undeclared[guard.name]
@@ -250,6 +260,20 @@ class Guards:
 
 def _place(table: Table) -> tuple[str | None, str]:
     return table.schema, table.name
+
+
+def _folded(schema: str | None) -> str | None:
+    """Some databases know no case in names of schemas."""
+    return None if schema is None else schema.lower()
+
+
+def _is_verbatim(table: TableClause) -> bool:
+    """Whether its name is rendered as it is: with dots and quotes in it, or without any quotes."""
+    return any(getattr(each, "quote", None) is False for each in (table.schema, table.name))
+
+
+def _words(name: str) -> set[str]:
+    return {word.upper() for word in _WORD.findall(name)}
 
 
 class Undeclared(ActiveGuard):

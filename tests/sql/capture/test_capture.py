@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, sessionmaker
 
-from bloomstore.sql import Answer, BloomPlugin
+from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from tests.sql.support.checks import every_row_is_known
 from tests.sql.support.forms import FORMS, Form
 from tests.sql.support.models import Base, Member, Team, User
@@ -172,3 +172,78 @@ def test_a_translated_schema_is_followed(begun: BloomPlugin, engine, kind: str) 
         connection.execute(insert(other).values(id=321, email="tenant@x"))
     assert begun.probe(User.email, "tenant@x") is Answer.MAYBE
     every_row_is_known(begun, engine)
+
+
+OWN_SCHEMA = {"sqlite": "main", "postgresql": "public", "mariadb": "bloom"}
+
+
+@pytest.mark.parametrize("spelling", ["dotted", "quoted", "placed", "by a map", "as a name"])
+def test_a_table_by_another_spelling_is_the_same_table(begun, engine, kind, spelling) -> None:
+    """With quote=False SQLAlchemy renders a name as it is; SQLite knows no case in any name."""
+    own = OWN_SCHEMA[kind]
+    shout = own if kind == "mariadb" else own.upper()
+    plain = engine.dialect.identifier_preparer.quote_identifier
+    columns = [sa.Column("id", sa.Integer, primary_key=True), sa.Column("email", sa.String(60))]
+    name, schema, options = "users", None, {}
+    if spelling in ("dotted", "as a name"):
+        name = sa.quoted_name(f"{own}.users", False)
+    elif spelling == "quoted":
+        name = sa.quoted_name(plain("users"), False)
+    elif spelling == "placed":
+        schema = sa.quoted_name(shout, None if kind == "sqlite" else False)
+    else:
+        schema, options = "x", {"x": sa.quoted_name(shout, None if kind == "sqlite" else False)}
+    table: sa.TableClause = sa.Table(name, sa.MetaData(), *columns, schema=schema)
+    if spelling == "as a name":
+        table = sa.table(name, sa.column("id"), sa.column("email"))
+    with engine.connect().execution_options(schema_translate_map=options) as connection:
+        connection.execute(insert(table).values(id=321, email="spelled@x"))
+        connection.commit()
+    assert begun.probe(User.email, "spelled@x") is not Answer.ABSENT
+    every_row_is_known(begun, engine)
+
+
+def test_schemas_of_sqlite_have_no_case(store, tmp_path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/cased.db")
+    guarded = sa.Table(
+        "users",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True, info={"bloomstore": Guard()}),
+        schema="MAIN",
+    )
+    guarded.create(engine)
+    plugin = BloomPlugin(store, guarded.metadata)
+    plugin.listen(engine)
+    plugin.build(engine)
+    for number, schema in enumerate((None, "main", "Main")):
+        other = sa.Table("USERS", sa.MetaData(), sa.Column("id", sa.Integer), schema=schema)
+        with engine.begin() as connection:
+            connection.execute(insert(other).values(id=number))
+        assert plugin.probe(guarded.c.id, number) is not Answer.ABSENT
+    plugin.unlisten()
+    engine.dispose()
+
+
+def test_a_name_without_its_quotes_may_be_another_table(store, engine, kind) -> None:
+    if kind != "postgresql":
+        pytest.skip("only PostgreSQL makes small letters of what has no quotes")
+    guarded, asked = (
+        sa.Table(
+            sa.quoted_name("Users", quote),
+            sa.MetaData(),
+            sa.Column("id", sa.Integer, primary_key=True, info=info),
+        )
+        for quote, info in ((None, {"bloomstore": Guard()}), (False, {}))
+    )
+    guarded.create(engine)
+    sessions = sessionmaker(engine, class_=GuardedSession)
+    plugin = BloomPlugin(store, guarded.metadata)
+    plugin.listen(engine, sessions)
+    plugin.build(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(asked).values(id=5))
+    plugin.rebuild(engine)  # spare keys do no harm, and none of them is left
+    with sessions() as session:
+        question = select(asked.c.id).where(asked.c.id == 5).options(Guarded())
+        assert session.scalars(question).all() == [5]
+    plugin.unlisten()
