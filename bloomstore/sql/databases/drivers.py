@@ -1,9 +1,9 @@
 """What a driver makes of values on their way: keys are known only if it is nothing.
 
 Programs may teach a driver to write or to read values in ways of their own: adapters of sqlite3,
-dumpers and loaders of psycopg, codecs of asyncpg, encoders and decoders of PyMySQL. A connection
-of a driver that was taught about a type that keys are made of is in doubt, and so is one of a
-driver that nobody has looked into.
+dumpers and loaders of psycopg, codecs of asyncpg, encoders and decoders of PyMySQL; or have it make
+connections, cursors and rows of their own classes. A connection of a driver that was taught about
+a type that keys are made of is in doubt, and so is one of a driver that nobody has looked into.
 """
 
 from __future__ import annotations
@@ -34,7 +34,16 @@ def doubt_of(raw: Any, dialect: Dialect) -> str:
     return look(getattr(raw, "driver_connection", raw))
 
 
+def _is_foreign(package: str, *made_by: Any) -> bool:
+    """Whether some of these classes and functions are not of the driver's package."""
+    return any(str(each.__module__).partition(".")[0] != package for each in made_by)
+
+
 def _sqlite3(raw: Any) -> str:
+    if type(getattr(raw, "_conn", raw)) is not sqlite3.Connection:  # aiosqlite has one inside
+        return f"sqlite3 has a class of its own for connections: {type(raw).__name__}"
+    if raw.row_factory not in (None, sqlite3.Row):
+        return "the connection has a row factory"
     for kind in (int, float, str, bytes, bytearray, memoryview):
         if (kind, sqlite3.PrepareProtocol) in sqlite3.adapters:
             return f"sqlite3 has an adapter for {kind.__name__}"
@@ -44,6 +53,9 @@ def _sqlite3(raw: Any) -> str:
 
 
 def _psycopg(raw: Any) -> str:
+    made_by = type(raw), raw.cursor_factory, raw.server_cursor_factory, raw.row_factory
+    if _is_foreign("psycopg", *made_by):
+        return "psycopg has a class of its own for connections, cursors or rows"
     formats: Any = importlib.import_module("psycopg.adapt").PyFormat
     for kind in _TYPES:
         if raw.adapters.get_dumper(kind, formats.AUTO) is not _as_shipped().get_dumper(
@@ -68,6 +80,8 @@ def _as_shipped() -> Any:
 
 
 def _asyncpg(raw: Any) -> str:
+    if _is_foreign("asyncpg", type(raw), raw._protocol.get_record_class()):
+        return "asyncpg has a class of its own for connections or rows"
     settings = raw._protocol.get_settings()
     for number in _BUILT_IN:
         codec = settings.get_data_codec(number)
@@ -77,6 +91,8 @@ def _asyncpg(raw: Any) -> str:
 
 
 def _pymysql(raw: Any) -> str:
+    if _is_foreign("pymysql", type(raw), raw.cursorclass):
+        return "PyMySQL has a class of its own for connections or cursors"
     converters: Any = importlib.import_module("pymysql.converters")
     for kind in (int, bool, float, Decimal, str, bytes, date, datetime):
         if getattr(raw.encoders.get(kind), "__module__", "") != converters.__name__:
@@ -116,17 +132,17 @@ _LOOKS: dict[str, Callable[[Any], str]] = {
 
 @contextmanager
 def plain_text(raw: Any, dialect: Dialect) -> Iterator[None]:
-    """Inside, SQLite's text is read as str, whatever the program has asked for."""
+    """Inside, SQLite's text is read as str, and rows as they are, whatever a program has set."""
     if dialect.driver not in ("pysqlite", "aiosqlite"):
         yield
         return
     connection = getattr(raw, "driver_connection", raw)
-    before = connection.text_factory
-    connection.text_factory = str
+    before = connection.text_factory, connection.row_factory
+    connection.text_factory, connection.row_factory = str, None
     try:
         yield
     finally:
-        connection.text_factory = before
+        connection.text_factory, connection.row_factory = before
 
 
 def reads_text(raw: Any, dialect: Dialect) -> bool:

@@ -31,11 +31,14 @@ class Live:
 def read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared]) -> list[Live]:
     """For each guard what a raw connection of the driver shows; ends its transaction."""
     blurred = "" if drivers.reads_text(raw, dialect) else "the connection has a text_factory"
+    taught = drivers.doubt_of(raw, dialect)
     with drivers.plain_text(raw, dialect):
-        return _read_live(raw, dialect, guards, blurred)
+        return _read_live(raw, dialect, guards, blurred, taught)
 
 
-def _read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared], blurred: str) -> list[Live]:
+def _read_live(
+    raw: Any, dialect: Dialect, guards: Sequence[Declared], blurred: str, taught: str
+) -> list[Live]:
     database = database_of(dialect)
     identity = read_identity(database, raw)
     tokens = read_tokens(raw, [guard.name for guard in guards])
@@ -46,7 +49,7 @@ def _read_live(raw: Any, dialect: Dialect, guards: Sequence[Declared], blurred: 
         unreadable = str(error)
     cursor = raw.cursor()
     try:
-        inexact = unreadable or drivers.doubt_of(raw, dialect) or database.is_exact(cursor)
+        inexact = unreadable or taught or database.is_exact(cursor)
         places = {(guard.table.schema, guard.table.name) for guard in guards}
         tables = {place: database.read_table(cursor, *place) for place in places}
     finally:

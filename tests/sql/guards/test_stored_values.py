@@ -272,6 +272,81 @@ def test_a_codec_of_asyncpg(store, engine, kind) -> None:
     assert "codec" in asyncio.run(run()).reason
 
 
+def lowered(values: Any) -> Any:
+    """The parameters of an INSERT, or a row, in small letters."""
+    if isinstance(values, dict):
+        return {name: lowered(value) for name, value in values.items()}
+    if isinstance(values, (tuple, list)):
+        return tuple(map(lowered, values))
+    return values.lower() if isinstance(values, str) else values
+
+
+def lowering(cursor: type) -> type:
+    """A cursor that changes what it is sent."""
+
+    class Lowering(cursor):  # type: ignore[misc]
+        def execute(self, query: Any, values: Any = None, **more: Any) -> Any:
+            given = () if values is None else (lowered(values),)
+            return super().execute(query, *given, **more)
+
+    return Lowering
+
+
+def test_cursors_of_ones_own_may_change_what_is_sent(store, engine, kind) -> None:
+    if kind == "sqlite":
+
+        class Lowering(sqlite3.Connection):
+            def cursor(self, *given: Any) -> Any:
+                return super().cursor(lowering(sqlite3.Cursor))
+
+        given: dict[str, Any] = {"factory": Lowering}
+    elif kind == "postgresql":
+        import psycopg
+
+        given = {"cursor_factory": lowering(psycopg.Cursor)}
+    else:
+        import pymysql
+
+        given = {"cursorclass": lowering(pymysql.cursors.Cursor)}
+    live(engine, "TEXT" if kind != "mariadb" else "VARCHAR(60) COLLATE utf8mb4_bin")
+    table = table_of(sa.String(60))
+    taught = sa.create_engine(engine.url, connect_args=given)
+    with guarding(store, taught, table) as plugin:
+        insert(taught, table, "ABC")
+        assert every_match_is_known(plugin, taught, table) == ["abc"]
+        assert "of its own" in plugin.probe(table.c.c, "x").reason
+    taught.dispose()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_rows_of_sqlite_may_be_made_in_a_way_of_ones_own(store, engine, kind, is_async) -> None:
+    only(kind, "sqlite")
+    live(engine, "TEXT", " ABC ")
+    table = table_of(sa.String())
+    name = f"sqlite+{'aiosqlite' if is_async else 'pysqlite'}"
+
+    async def run(factory: Any) -> Answer:
+        url = engine.url.set(drivername=name)
+        other: Any = create_async_engine(url) if is_async else sa.create_engine(url)
+
+        def teach(raw: Any, record: Any) -> None:
+            getattr(raw, "driver_connection", raw).row_factory = factory
+
+        sa.event.listen(other.sync_engine if is_async else other, "connect", teach)
+        plugin = BloomPlugin(store, table.metadata)
+        plugin.listen(other)
+        with contextlib.suppress(BuildError):
+            await plugin.build_async(other) if is_async else plugin.build(other)
+        answer = plugin.probe(table.c.c, " ABC ")
+        plugin.unlisten()
+        await other.dispose() if is_async else other.dispose()
+        return answer
+
+    stripped = asyncio.run(run(lambda cursor, row: tuple(str(each).strip() for each in row)))
+    assert "row factory" in stripped.reason
+    assert asyncio.run(run(sqlite3.Row)) is Answer.MAYBE
+
+
 # Casts and rounded floats ----------------------------------------------------------
 
 CASTS = [
