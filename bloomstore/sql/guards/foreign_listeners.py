@@ -35,6 +35,10 @@ _USED = frozenset(
     """execute executemany exec_driver_sql scalar scalars callproc cursor connection connect
     dbapi_connection driver_connection raw_connection""".split()
 )
+# The places among their arguments of what has the values of a statement, which may be changed
+# where they are; and how that is done.
+_VALUES = {"before_execute": (1, 2, 3), "before_cursor_execute": (3,)}
+_CHANGES = frozenset("update pop popitem clear __setitem__ __delitem__ setattr".split())
 
 
 def may_set(connection: Connection) -> bool:
@@ -75,8 +79,8 @@ def _are_told_of_begin(bind: Connection | Engine) -> bool:
 def may_rewrite(bind: Connection | Engine) -> bool:
     """Whether others may replace a statement, or its values, on their way to the driver.
 
-    Those of before_execute and before_cursor_execute that return nothing cannot: SQLAlchemy wraps
-    them.
+    Those of before_execute and before_cursor_execute that return nothing replace none: SQLAlchemy
+    wraps them. But they may change values where they are.
     """
     engine = bind.engine
     if engine.dialect._has_events and are_foreign(engine.dialect.dispatch.do_execute):
@@ -87,6 +91,7 @@ def may_rewrite(bind: Connection | Engine) -> bool:
     return (
         not all(map(_is_wrapped, heard.before_execute))
         or not all(map(_is_wrapped, heard.before_cursor_execute))
+        or may_change_values(bind)
         or (
             traits_of(engine.dialect).can_redirect_names
             and may_use(bind, "before_execute", "before_cursor_execute")
@@ -108,28 +113,76 @@ def may_use(bind: Connection | Engine, *events: str) -> bool:
     )
 
 
+def may_change_values(bind: Connection | Engine) -> bool:
+    """Whether others that are told of a statement may change its values where they are."""
+    heard = bind.dispatch
+    return any(
+        code is None or _changes(code, tuple(place + is_method for place in places))
+        for event, places in _VALUES.items()
+        for listener in getattr(heard, event)
+        if not is_own(listener)
+        for code, is_method in _read(listener)
+    )
+
+
 def _may_use_connection(listener: Any) -> bool:
-    if isinstance(listener, MethodType):
+    return any(code is None or _takes_connection(code) for code, _ in _read(listener))
+
+
+def _read(listener: Any) -> list[tuple[CodeType | None, bool]]:
+    """The code of a listener, and whether it is a method; None where nobody can read it."""
+    is_method = isinstance(listener, MethodType)
+    if is_method:
         listener = listener.__func__
     if not isinstance(listener, FunctionType):
-        return True  # nobody can read it
+        return [(None, False)]
     if str(listener.__module__).startswith("sqlalchemy."):  # it wraps those that return nothing
         inside = [cell.cell_contents for cell in listener.__closure__ or ()]
-        found = [each for each in inside if callable(each)]
-        return not found or any(map(_may_use_connection, found))
-    return _takes_connection(listener.__code__)
+        found = [each for inner in inside if callable(inner) for each in _read(inner)]
+        return found or [(None, False)]
+    return [(listener.__code__, is_method)]
+
+
+@functools.lru_cache(maxsize=1000)
+def _changes(code: CodeType, places: tuple[int, ...]) -> bool:
+    """Whether a function looks at one of these arguments, and changes something that may be it."""
+    given = {name for place, name in enumerate(_arguments(code)) if place in places}
+    given.update(_arguments(code)[code.co_argcount :])  # *arguments, and those that have names
+    codes = list(_codes(code))
+    return any(given.intersection(_looked_at(each)) for each in codes) and any(
+        _CHANGES.intersection(each.co_names) or _stores(each) for each in codes
+    )
+
+
+def _stores(code: CodeType) -> bool:
+    """Whether it sets an item or an attribute of anything but `self` and `variable.info`."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for place, step in enumerate(steps):
+        if step.opname == "STORE_ATTR":
+            of = steps[place - 1].argval  # from 3.13 on perhaps the last one of two
+            if (of[-1] if isinstance(of, tuple) else of) != "self":
+                return True
+        elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
+            of = steps[place - 2]
+            if (of.opname, of.argval) != ("LOAD_ATTR", "info"):
+                return True
+    return False
 
 
 @functools.lru_cache(maxsize=1000)
 def _takes_connection(code: CodeType) -> bool:
     """Whether a function looks at an argument that leads to the connection, or uses another one."""
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
-    count += bool(code.co_flags & 0x08)  # *arguments and **arguments
-    given = {name for name in code.co_varnames[:count] if name not in _MATTER} - {"self", "cls"}
+    given = {name for name in _arguments(code) if name not in _MATTER} - {"self", "cls"}
     return any(
         given.intersection(_looked_at(each)) or _USED.intersection(each.co_names)
         for each in _codes(code)
     )
+
+
+def _arguments(code: CodeType) -> tuple[str, ...]:
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
+    count += bool(code.co_flags & 0x08)  # *arguments and **arguments
+    return code.co_varnames[:count]
 
 
 def _looked_at(code: CodeType) -> Iterator[str]:

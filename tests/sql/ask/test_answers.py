@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, joinedload, sessionmaker
 
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
+from tests.sql.guards.test_foreign_listeners import lowers_binds, lowers_parameters
 from tests.sql.support.models import Base, Member, Team, User
 
 
@@ -410,3 +411,19 @@ def test_a_session_class_must_not_hide_what_another_one_overrides() -> None:
     assert Good.execute is Logged.execute
     with pytest.raises(TypeError, match="Bad: GuardedSession would hide execute of Logged"):
         type("Bad", (GuardedSession, Logged), {})
+
+
+@pytest.mark.parametrize("listener", [lowers_parameters, lowers_binds])
+def test_a_listener_may_change_values_where_they_are(plugin, engine, sessions, listener) -> None:
+    with Session(engine) as session:
+        session.add(User(id=1, email="low@x"))
+        session.commit()
+    is_of_cursor = listener is lowers_parameters
+    sa.event.listen(engine, "before_cursor_execute" if is_of_cursor else "before_execute", listener)
+
+    def question() -> Any:
+        return select(User.id).where(User.email == "LOW@X")
+
+    with sessions() as session:
+        found = session.scalars(question()).all()
+        assert session.scalars(question().options(Guarded())).all() == found

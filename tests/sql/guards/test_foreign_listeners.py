@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+from sqlalchemy.sql import visitors
 
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from bloomstore.sql.guards import foreign_listeners
@@ -95,6 +96,19 @@ def test_a_listener_may_replace_what_is_sent(plugin, engine, sessions, name, at)
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+def lowers_parameters(conn: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+    if isinstance(parameters, dict):
+        for key in parameters:
+            parameters[key] = _lower(parameters[key])
+
+
+def lowers_binds(conn: Any, clauseelement: Any, *rest: Any) -> None:
+    if isinstance(clauseelement, sa.Select):
+        for each in visitors.iterate(clauseelement):
+            if isinstance(each, sa.BindParameter):
+                each.value = _lower(each.value)
 
 
 def test_a_listener_that_returns_nothing_does_not_matter(plugin, engine, sessions, sent) -> None:
@@ -270,3 +284,35 @@ def test_listeners_that_only_watch_are_told_from_those_that_use_the_connection(
 ) -> None:
     sa.event.listen(engine, event, listener)
     assert foreign_listeners.may_use(engine, event) is (listener in HARMFUL)
+
+
+def replaces_all(conn: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
+    parameters.update({"id_1": 5})
+
+
+def renamed(conn: Any, a: Any, b: Any, c: Any, *rest: Any) -> None:
+    c["id_1"] = 5
+
+
+def sets_any(*given: Any) -> None:
+    given[3]["id_1"] = 5
+
+
+class Keeper:
+    """Listeners that measure and keep."""
+
+    def times(
+        self, conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
+    ) -> None:
+        conn.info["begun"] = 1
+        self.last = parameters
+
+
+def test_listeners_that_change_values_are_told_from_those_that_keep_them(engine) -> None:
+    changing = [lowers_parameters, replaces_all, renamed, sets_any]
+    for listener in (*changing, *HARMLESS, Keeper().times):
+        sa.event.listen(engine, "before_cursor_execute", listener)
+        assert foreign_listeners.may_change_values(engine) is (listener in changing), listener
+        sa.event.remove(engine, "before_cursor_execute", listener)
+    sa.event.listen(engine, "before_execute", lowers_binds)
+    assert foreign_listeners.may_change_values(engine)
