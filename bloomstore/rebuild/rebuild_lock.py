@@ -27,9 +27,7 @@ class RebuildError(BloomStoreError):
 @contextmanager
 def only_rebuild(store: Store, name: str) -> Iterator[None]:
     """Inside, nobody else rebuilds this filter. Raises RebuildError if somebody does."""
-    number = store[name].number
-    # struct flock: type, whence, start, length, process
-    lock = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
+    lock = _lock(store, name)
     descriptor = open_file(store.path / FILE_NAME, os.O_RDWR | os.O_CREAT)
     try:
         try:
@@ -42,3 +40,21 @@ def only_rebuild(store: Store, name: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_rebuilt(store: Store, name: str) -> bool:
+    """Whether somebody rebuilds this filter now."""
+    try:
+        descriptor = open_file(store.path / FILE_NAME, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _lock(store, name))
+    finally:
+        os.close(descriptor)
+    return bool(struct.unpack_from("@h", found)[0] != fcntl.F_UNLCK)
+
+
+def _lock(store: Store, name: str) -> bytes:
+    """A struct flock: type, whence, start, length, process."""
+    return struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, store[name].number, 1, 0)

@@ -48,6 +48,7 @@ from sqlalchemy.engine import Connection, Dialect, Engine
 
 from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
+from bloomstore.rebuild.rebuild_lock import is_rebuilt
 from bloomstore.rebuild.state import read_state
 from bloomstore.sql.databases import database_of, traits_of
 from bloomstore.sql.databases.canonical import Unclear
@@ -288,9 +289,9 @@ class Feed:
     def rebuilding_from(self) -> list[int]:
         """Where the positions of a rebuild that has begun will start; none if there is none."""
         store, name = self._guard.store, self._guard.name
+        is_going_on = is_rebuilt(store, name) or read_state(store, name) is not None
         raw = store.notes.get(f"guard/{name}")
         begun = {} if raw is None else Note.unpack(raw).feed_building
-        is_going_on = read_state(store, name) is not None
         return [begun["xmin"]] if is_going_on and "xmin" in begun else []
 
     def followed(self, began: float) -> None:

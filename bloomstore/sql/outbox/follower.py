@@ -158,7 +158,12 @@ class Follower:
         feed.followed(began)
         if tokens:
             guard.filter.unfence(*tokens)
-        limit = min([feed.position(base) - self._keep, *feed.rebuilding_from()])
+        # In this order: builds that begin after a line have a later snapshot than it has seen, and
+        # of those that have ended before it the base is another one.
+        limit = feed.position(base) - self._keep
+        limit = min([limit, *feed.rebuilding_from()])
+        if feed.base() != base or guard.why_unknown():
+            return Pass(guard.name, keys)
         return Pass(guard.name, keys, self._purge(guard.name, outbox, epoch, limit))
 
     def _purge(self, name: str, outbox: str, epoch: int, limit: int) -> int:

@@ -293,6 +293,52 @@ def test_a_purge_leaves_what_a_rebuild_has_still_to_read(
 
 
 @only_postgresql
+def test_a_purge_leaves_what_a_rebuild_reads_that_has_just_begun(
+    world, asking, store, plugin, monkeypatch
+) -> None:
+    honest = GuardSource.count
+
+    def count(self) -> int:
+        write(world, insert(7, "during"))
+        Follower(world, store, keep=0).run_once()
+        return honest(self)
+
+    monkeypatch.setattr(GuardSource, "count", count)
+    plugin.rebuild(asking, Parcel.code)
+    assert asked(asking, plugin, Parcel.code, "during") is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.code, "zz") is Answer.ABSENT
+
+
+@only_postgresql
+def test_a_purge_leaves_what_is_read_anew_when_a_rebuild_ends_meanwhile(
+    world, asking, store, plugin, monkeypatch
+) -> None:
+    has_read, may_purge = threading.Event(), threading.Event()
+    settle, followed = GuardSource.settle, feed_module.Feed.followed
+    follower = threading.Thread(target=Follower(world, store, keep=0).run_once)
+
+    def stalls(self, began) -> None:
+        followed(self, began)
+        if self._guard.name == "parcels.code":
+            has_read.set()
+            may_purge.wait(30)
+
+    def settles(self, patience) -> None:
+        write(world, insert(7, "during"))
+        follower.start()
+        assert has_read.wait(30)
+        settle(self, patience)
+
+    monkeypatch.setattr(GuardSource, "settle", settles)
+    monkeypatch.setattr(feed_module.Feed, "followed", stalls)
+    plugin.rebuild(asking, Parcel.code)
+    may_purge.set()
+    follower.join()
+    assert asked(asking, plugin, Parcel.code, "during") is Answer.MAYBE
+    assert asked(asking, plugin, Parcel.code, "zz") is Answer.ABSENT
+
+
+@only_postgresql
 def test_a_purge_leaves_what_others_have_not_read(world, asking, store, plugin, tmp_path) -> None:
     with bloomstore.open(tmp_path / "other") as second:
         other = listening(second, asking)
