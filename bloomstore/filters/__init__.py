@@ -1,8 +1,8 @@
-"""A chain of stages, and what its counts say.
+"""A chain of stages that can be asked, and what its counts and bits tell.
 
-chain.py      the stages of one filter as one object that can be asked
-estimate.py   numbers with an interval
-damaged.py    the error of a stage some of whose blocks are ones
-overlap.py    error of several stages, which share positions
-count.py      distinct keys of several stages
+chain.py     the stages of one filter as one object that can be asked
+estimate.py  numbers with an interval
+damaged.py   errors and set bits of a stage some of whose blocks are damaged
+overlap.py   the error of several stages, which share positions
+count.py     distinct keys of several stages
 """

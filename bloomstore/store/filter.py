@@ -23,7 +23,6 @@ from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
 from bloomstore.families.contract import FilterSpec
 from bloomstore.filters.estimate import Estimate
-from bloomstore.filters.search import find_keys
 from bloomstore.held import mine, surrender, whole
 from bloomstore.kernels import MAX_PRINTS_PER_CALL, NEVER, OneKey
 from bloomstore.keys import Key, fingerprint, fingerprint_chunks, is_column
@@ -119,7 +118,7 @@ class Filter(OneKey):
         """
         view = self._current()
         if view.state.is_sound and self._store.batches.mine is None:
-            answers = find_keys(view.live, keys, self._seed)
+            answers = view.live.find_keys(keys, self._seed)
             if answers is not None:
                 self._take_fast_path(view)
                 return answers

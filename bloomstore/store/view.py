@@ -70,7 +70,9 @@ class FilterView:
     is_settled: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        passes = self.live.doubt_passes or (self.coming is not None and self.coming.doubt_passes)
+        passes = self.live.is_doubt_transient or (
+            self.coming is not None and self.coming.is_doubt_transient
+        )
         is_settled = self.state.name is not StateName.NEEDS_RECOVERY and not passes
         object.__setattr__(self, "is_settled", is_settled)
 

@@ -67,7 +67,7 @@ def stage_of(core: Core, row: StageRow) -> Stage:
         segment = core.segment(row, writable=writable)
     except OSError as error:
         doubt = f"stage {row.stage}: {error.strerror}: {error.filename}"
-        return Stage(row, None, doubt, passes=passes(error))
+        return Stage(row, None, doubt, is_transient=passes(error))
     except BloomStoreError as error:
         return Stage(row, None, f"stage {row.stage}: {error}")
     return trusted(core, row, segment)
@@ -111,7 +111,7 @@ def _expected(core: Core, row: StageRow, segment: Segment) -> Stage:
             known = read_known(core, row, segment)
         if _lacks_rows(core, known):
             doubt = f"stage {row.stage}: journal rows are not applied"
-            return Stage(row, segment, doubt, passes=True)
+            return Stage(row, segment, doubt, is_transient=True)
     if known is None or known.checksums is None:
         doubt = f"stage {row.stage}: block checksums of segment {row.number} are missing"
         return Stage(row, segment, doubt)
@@ -146,7 +146,7 @@ def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage
         return Stage(row, segment, f"stage {row.stage}: {DAMAGED_BLOCKS} {list(found.blocks)}")
     if found.unapplied and _may_write(core):  # a read-only process looks for itself, see view.py
         doubt = f"stage {row.stage}: journal row {found.unapplied[0]} is not applied"
-        return Stage(row, segment, doubt, passes=True)
+        return Stage(row, segment, doubt, is_transient=True)
     if found.blocks:
         segment.hide(found.blocks, is_sealed=row.sealed)
         core.unrecorded[row.number] = row

@@ -26,7 +26,7 @@ def publish_next(core: Core, row: FilterRow, chain: Chain, added: int = 0) -> Ch
     """The chain with a new, empty stage at its end. Raises FilterFull where there can be none."""
     if chain.missing is not None:
         raise StoreFailed(f"filter {row.name!r} cannot take keys, rebuild it: {chain.missing}")
-    if chain.newest.passes:
+    if chain.newest.is_transient:
         raise StoreFailed(f"filter {row.name!r} cannot take keys now: {chain.newest.doubt}")
     fresh = stage_files.next_stage(core, row, [stage.row for stage in chain.stages])
     if fresh is None:

@@ -11,14 +11,14 @@ import pytest
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import KeyTypeError
-from bloomstore.filters import search
+from bloomstore.filters import chain
 
 
 @pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 10_007])
 def test_slices_of_an_array_give_the_answers_of_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(search, "SLICE_KEYS", 500)
+    monkeypatch.setattr(chain, "SLICE_KEYS", 500)
     with bloomstore.open(tmp_path / "store") as store:
         seen = store.create("seen", Scalable(target_error=0.01, initial_capacity=1000))
         seen.add_many(range(0, 10_000, 3))
