@@ -20,9 +20,22 @@ class Fields:
             plain = json.loads(payload)
         except (ValueError, RecursionError) as error:
             raise DamagedRow(table, key, f"not JSON: {error}") from None
+        self._take(plain)
+
+    def _take(self, plain: object) -> None:
         if not isinstance(plain, dict):
-            raise DamagedRow(table, key, "not a JSON object")
-        self._plain = plain
+            raise DamagedRow(self._table, self._key, "not a JSON object")
+        self._plain: dict[str, Any] = plain
+
+    def nested(self, name: str) -> dict[str, Fields]:
+        """The fields of each object in a field that maps names to objects. Raises DamagedRow."""
+        return {key: self._of(plain) for key, plain in self.get(name, dict).items()}
+
+    def _of(self, plain: object) -> Fields:
+        fields = Fields.__new__(Fields)
+        fields._table, fields._key = self._table, self._key
+        fields._take(plain)
+        return fields
 
     def get(self, name: str, kind: type, default: object = _REQUIRED) -> Any:
         """The value of a field, of this type. Raises DamagedRow where it is not, or is missing."""

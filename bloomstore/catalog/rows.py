@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore.catalog.fields import Fields
+from bloomstore.catalog.reasons import Reason
 from bloomstore.errors import DamagedRow, SpecError
 from bloomstore.families.contract import FilterSpec
 from bloomstore.families.plain_form import spec_from_dict
@@ -102,7 +103,7 @@ class FilterRow:
     next_chain: int = 1
     dirty_boot: str | None = None
     declared: int | None = None  # keys that it was made for, once a rebuild has begun
-    fences: dict[str, str] = field(default_factory=dict)
+    fences: dict[str, Reason] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,7 @@ class StageRow:
     set_bits: int = 0
     keys: int = 0
     sealed: bool = False
-    poisoned: str | None = None
+    poisoned: Reason | None = None
     damaged: Ranges = ()
 
     def header(self, store_id: bytes) -> SegmentHeader:
@@ -211,7 +212,7 @@ def pack_filter(row: FilterRow) -> bytes:
             "next_chain": row.next_chain,
             "dirty_boot": row.dirty_boot,
             "declared": row.declared,
-            "fences": row.fences,
+            "fences": {token: why._asdict() for token, why in row.fences.items()},
         }
     )
 
@@ -230,9 +231,10 @@ def unpack_filter(key: bytes, payload: bytes) -> FilterRow:
     durability = plain.get("durability", str)
     if durability not in DURABILITIES:
         raise DamagedRow("filters", key, f"unknown durability {durability!r}")
-    fences = plain.get("fences", dict)
-    if not all(isinstance(reason, str) for reason in fences.values()):
-        raise DamagedRow("filters", key, "a fence has no reason")
+    fences = {
+        token: Reason(why.get("code", int), why.get("text", str))
+        for token, why in plain.nested("fences").items()
+    }
     return FilterRow(
         name=name,
         number=plain.get("number", int),
@@ -273,7 +275,8 @@ def pack_stage(row: StageRow) -> bytes:
             "set_bits": row.set_bits,
             "keys": row.keys,
             "sealed": row.sealed,
-            "poisoned": row.poisoned,
+            "poisoned": None if row.poisoned is None else row.poisoned.text,
+            "poisoned_code": None if row.poisoned is None else row.poisoned.code,
             "damaged": row.damaged,
         }
     )
@@ -310,6 +313,7 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
         damaged = ranges_from(plain.get("damaged", list, []), spec.geometry)
     except (SpecError, ValueError) as error:
         raise DamagedRow("stages", key, str(error)) from None
+    text = plain.get("poisoned", str, None)
     return StageRow(
         filter_number=filter_number,
         chain=chain,
@@ -324,7 +328,7 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
         set_bits=plain.get("set_bits", int),
         keys=plain.get("keys", int),
         sealed=plain.get("sealed", bool),
-        poisoned=plain.get("poisoned", str, None),
+        poisoned=None if text is None else Reason(plain.get("poisoned_code", int), text),
         damaged=damaged,
     )
 

@@ -19,6 +19,7 @@ import collections.abc as abc
 import json
 
 from bloomstore.catalog.catalog import Catalog
+from bloomstore.catalog.reasons import code_of_older_text
 from bloomstore.catalog.rows import dump, stage_key
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import StoreFailed, StoreLocked, StoreReadOnly, UnsupportedVersion
@@ -39,7 +40,23 @@ def count_stages(change: CatalogChange) -> None:
         change.put_row("filters", key, dump(plain))
 
 
-STEPS: list[Step] = [count_stages]
+def code_reasons(change: CatalogChange) -> None:
+    """Format 3: the reasons of poisoned stages and of fences have codes beside their texts."""
+    for key, payload in change.sound_rows("stages"):
+        plain = json.loads(payload)
+        text = plain["poisoned"]
+        plain["poisoned_code"] = None if text is None else code_of_older_text(text)
+        change.put_row("stages", key, dump(plain))
+    for key, payload in change.sound_rows("filters"):
+        plain = json.loads(payload)
+        plain["fences"] = {
+            token: {"code": code_of_older_text(text), "text": text}
+            for token, text in plain["fences"].items()
+        }
+        change.put_row("filters", key, dump(plain))
+
+
+STEPS: list[Step] = [count_stages, code_reasons]
 
 
 def newest() -> int:

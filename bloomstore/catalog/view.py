@@ -296,6 +296,12 @@ class CatalogChange(CatalogView):
         """Keys and payloads of a table, whatever they mean: for upgrades."""
         return list(self._scan(table))
 
+    def sound_rows(self, table: str) -> list[tuple[bytes, bytes]]:
+        """The same, without the rows that cannot be read: these stay as they are."""
+        damaged = {error.key for error in self.damaged_rows(table)}
+        keys = [key for key in self._keys(table) if key not in damaged]
+        return [(key, self._need(table, key)) for key in keys]
+
     def put_row(self, table: str, key: bytes, payload: bytes) -> None:
         """Inserts or replaces a row, whatever it means: for upgrades."""
         self._put(table, key, payload)

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.catalog.rows import Durability
 from bloomstore.errors import FilterFull
 from bloomstore.families.contract import FilterSpec
@@ -181,23 +182,32 @@ class Filter(OneKey):
     @whole
     def fences(self) -> dict[str, str]:
         """Token -> reason of every fence that stands now, in whatever process it was raised."""
-        return dict(load_view(self._store.core, self.name, self._number).row.fences)
+        return {token: reason.text for token, reason in self._fences().items()}
 
     @whole
-    def fence(self, reason: str, *, renew: bool = False) -> str:
+    def fences_for(self, code: ReasonCode) -> list[str]:
+        """Tokens of the fences that stand now for the reason with this code."""
+        return [token for token, reason in self._fences().items() if reason.code == code]
+
+    def _fences(self) -> dict[str, Reason]:
+        return load_view(self._store.core, self.name, self._number).row.fences
+
+    @whole
+    def fence(self, reason: str | Reason, *, renew: bool = False) -> str:
         """Makes every lookup in every process answer "maybe" until `unfence(token)`.
 
         Kept in the catalog: a fence survives crashes and restarts. With `renew` it takes the place
-        of fences with the same reason, whose tokens lower nothing from then on.
+        of fences for the same reason, whose tokens lower nothing from then on: for one with the
+        same code, or, where the reason is only text, with the same text.
         """
-        token, reason = uuid.uuid4().hex, check_reason(reason)
+        token, why = uuid.uuid4().hex, check_reason(reason)
         with self._store.changing("fence") as core:
             self._certain()  # raises when the filter was dropped
             with core.change() as change:
                 fences = change.update_filter(self.name).fences
                 if renew:
-                    fences = {known: why for known, why in fences.items() if why != reason}
-                change.update_filter(self.name, fences=fences | {token: reason})
+                    fences = {old: known for old, known in fences.items() if not why.is_same(known)}
+                change.update_filter(self.name, fences=fences | {token: why})
                 change.raise_generation()
         return token
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bloomstore.catalog.environment import LARGEST_MAP_BYTES, LEAST_MAP_BYTES, MAP_BYTES
+from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.catalog.rows import DURABILITIES, Durability
 from bloomstore.errors import SpecError
 from bloomstore.families.contract import FilterSpec
@@ -45,11 +46,13 @@ def check_durability(durability: object) -> None:
         raise SpecError(f"durability must be 'commit' or 'process', got {durability!r}")
 
 
-def check_reason(reason: object) -> str:
-    """The reason of a fence. Raises SpecError unless it is text."""
+def check_reason(reason: object) -> Reason:
+    """The reason of a fence, given as text or with a code. Raises SpecError."""
+    if isinstance(reason, Reason):
+        return reason
     if not isinstance(reason, str):
         raise SpecError(f"the reason of a fence is a str, got {reason!r}")
-    return reason
+    return Reason(ReasonCode.OTHER, reason)
 
 
 def check_name(name: object) -> str:

@@ -24,6 +24,7 @@ import uuid
 from types import TracebackType
 from typing import Self
 
+from bloomstore.catalog.reasons import Reason
 from bloomstore.catalog.rows import Durability, FilterRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import (
@@ -101,7 +102,7 @@ class Store:
         spec: FilterSpec,
         *,
         durability: Durability | None = None,
-        fence: str | None = None,
+        fence: str | Reason | None = None,
     ) -> Filter:
         """Makes a new, empty filter. Raises FilterExists.
 

@@ -14,6 +14,7 @@ from bloomstore.catalog.view import CatalogView
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
+from bloomstore.store.durable import reasons
 from bloomstore.store.durable.trust import chain_of, stage_of
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.words import GENERATION
@@ -127,14 +128,13 @@ def _state(core: Core, row: FilterRow, chain: Chain, unapplied: list[JournalRow]
     if chain.doubt is not None:
         return FilterState(StateName.DAMAGED, chain.doubt)
     if row.dirty_boot is not None and row.dirty_boot != core.boot:
-        reason = "the machine went down before the last keys were written"
-        return FilterState(StateName.DIRTY, reason)
+        return FilterState(StateName.DIRTY, str(reasons.KEYS_LOST))
     for entry in unapplied:
         if not chain.find(entry.prints).all():
             reason = f"journal row {entry.sequence} is not applied; open the store for writing once"
             return FilterState(StateName.NEEDS_RECOVERY, reason)
     if row.fences:
-        return FilterState(StateName.FENCED, "; ".join(sorted(row.fences.values())))
+        return FilterState(StateName.FENCED, "; ".join(sorted(map(str, row.fences.values()))))
     return SOUND
 
 

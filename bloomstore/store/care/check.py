@@ -97,7 +97,7 @@ def _check_filter(core: Core, row: FilterRow, stages: list[StageRow]) -> abc.Ite
 def _check_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Problem]:
     path = core.folder.segments / stage.header(core.store_id).file_name
     if stage.poisoned is not None:
-        yield Problem(path, 0, stage.poisoned, row.name)
+        yield Problem(path, 0, str(stage.poisoned), row.name)
     try:
         segment = core.segment(stage, writable=False)
         found = _look(core, stage, segment)

@@ -23,18 +23,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from bloomstore import kernels
+from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, DamagedRow, StoreFailed
 from bloomstore.segment.blocks import block_checksums, blocks_in
 from bloomstore.segment.header import segment_number
 from bloomstore.segment.segment import Segment, open_segment
-from bloomstore.store.durable import recovery, stage_files, trust
-from bloomstore.store.process.damage import DAMAGED_BLOCKS, SYNC_FAILED, UNAPPLIED, examine
+from bloomstore.store.durable import reasons, recovery, stage_files, trust
+from bloomstore.store.process.damage import examine
 from bloomstore.store.process.open_files import Core, missing_of
-
-_ROLLED_BACK = "the catalog was rolled back and may miss keys"
-_JOURNAL_LOST = "a journal row was damaged and may have held keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
             change.set_forgotten_below(change.counters().next_number)
             for number in change.tombstones():
                 change.delete_tombstone(number)
-            _mark_all(change, _ROLLED_BACK)
+            _mark_all(change, reasons.ROLLED_BACK)
     core.catalog.witness.set(core.catalog.last_commit)
     if is_behind:
         yield Repair(f"catalog: numbers go on from {highest + 1}, every filter is in doubt")
@@ -97,25 +95,26 @@ def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
     with core.change() as change:
         gone = change.delete_damaged_journal()
         if gone:
-            _mark_all(change, _JOURNAL_LOST)
+            _mark_all(change, reasons.JOURNAL_LOST)
     if gone:
         yield Repair(f"journal: damaged rows {gone} deleted, filters with a journal are in doubt")
 
 
-def doubt_of_new(core: Core, change: CatalogChange) -> str | None:
+def doubt_of_new(core: Core, change: CatalogChange) -> Reason | None:
     """Why a new filter must not be taken for empty, if it must not; for who makes one."""
     forgotten = recovery.forgotten_files(core, change)
     if forgotten:
-        what = f"{_ROLLED_BACK}: {forgotten[0]} may hold those of this filter"
-        return f"{what}; rebuild it, or remove such files before it is made"
+        what = f"{reasons.ROLLED_BACK}: {forgotten[0]} may hold those of this filter"
+        text = f"{what}; rebuild it, or remove such files before it is made"
+        return Reason(ReasonCode.ROLLED_BACK, text)
     if change.identity().forgotten_below:
         change.set_forgotten_below(0)
     return None
 
 
-def _mark_all(change: CatalogChange, reason: str) -> None:
+def _mark_all(change: CatalogChange, reason: Reason) -> None:
     for row in list(change.sound_filter_rows()):
-        if reason != _ROLLED_BACK and row.durability != "commit":
+        if reason.code != ReasonCode.ROLLED_BACK and row.durability != "commit":
             continue
         for chain in (row.live_chain, row.coming_chain):
             try:
@@ -139,8 +138,9 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
     except BloomStoreError as error:
         yield Repair(f"{where}: {error}", needs_rebuild=True)
         return
-    poisoned = stage.poisoned or ""
-    if poisoned.startswith((SYNC_FAILED, UNAPPLIED)) and row.durability == "commit":
+    is_unwritten = reasons.is_poisoned_by(stage, ReasonCode.SYNC_FAILED, ReasonCode.UNAPPLIED)
+    is_about_blocks = reasons.is_poisoned_by(stage, ReasonCode.DAMAGED_BLOCKS)
+    if is_unwritten and row.durability == "commit":
         fresh = _write_again(core, stage, segment)
         yield Repair(f"{where}: written again as {fresh.header(core.store_id).file_name}")
         return
@@ -153,14 +153,14 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
         core.forget(stage.number)
         what = f"blocks {list(found.blocks)} set to ones, they answer maybe and raise the error"
         yield Repair(f"{where}: {what}", needs_rebuild=True)
-    elif poisoned.startswith(DAMAGED_BLOCKS):
+    elif is_about_blocks:
         _renew(core, stage, segment)
         yield Repair(f"{where}: its blocks are sound again")
     elif stage.damaged:
         what = f"blocks {sorted(blocks_in(stage.damaged))} are ones, they answer maybe"
         yield Repair(f"{where}: {what}", needs_rebuild=True)
-    if poisoned and not poisoned.startswith(DAMAGED_BLOCKS):
-        yield Repair(f"{where}: {poisoned}", needs_rebuild=True)
+    if stage.poisoned is not None and not is_about_blocks:
+        yield Repair(f"{where}: {stage.poisoned}", needs_rebuild=True)
 
 
 def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
@@ -172,11 +172,11 @@ def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
     try:
         segment.sync()
     except OSError as error:
-        core.poison(stage, f"{SYNC_FAILED}: {error.strerror}")
+        core.poison(stage, reasons.sync_failed(error))
         raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
     checksums = block_checksums(segment.header, segment.shared, range(segment.header.blocks))
     last = entries[-1] if entries else stage
-    is_about_blocks = (stage.poisoned or "").startswith(DAMAGED_BLOCKS)
+    is_about_blocks = reasons.is_poisoned_by(stage, ReasonCode.DAMAGED_BLOCKS)
     with core.change() as change:
         change.put_checksums(stage.number, checksums)
         change.update_stage(

@@ -25,8 +25,9 @@ from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.segment.blocks import block_checksums
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS, Segment
+from bloomstore.store.durable import reasons
 from bloomstore.store.durable.trust import stage_of
-from bloomstore.store.process.damage import SYNC_FAILED, changed_blocks
+from bloomstore.store.process.damage import changed_blocks
 from bloomstore.store.process.open_files import Core
 
 # A journal this long is replayed in well under a second at the next open.
@@ -104,7 +105,7 @@ def _one_stage(
     except DamagedFile:
         return False
     except OSError as error:
-        core.poison(stage, f"{SYNC_FAILED}: {error.strerror}")
+        core.poison(stage, reasons.sync_failed(error))
         raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
     if is_dirty:
         counts = segment.words[WORD_SET_BITS], segment.words[WORD_KEYS]

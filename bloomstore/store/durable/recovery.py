@@ -26,7 +26,7 @@ from bloomstore.filters.count import keys_from_bits
 from bloomstore.filters.damaged import undamaged_bits
 from bloomstore.segment.header import filter_number, segment_number
 from bloomstore.segment.segment import WORD_KEYS, WORD_SET_BITS
-from bloomstore.store.process.damage import UNAPPLIED
+from bloomstore.store.durable import reasons
 from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.words import APPLIED, APPLYING, BOOT, GENERATION
 
@@ -148,7 +148,7 @@ def replay(core: Core, rows: abc.Iterable[JournalRow]) -> None:
             kernels.apply(segment.shared, stage_row.spec.geometry, row.prints)
             crash_point("recovery: row applied")
         elif stage_row.poisoned is None:
-            core.poison(stage_row, UNAPPLIED)
+            core.poison(stage_row, reasons.UNAPPLIED)
 
 
 def _finish_counting(core: Core) -> None:
@@ -177,10 +177,9 @@ def _recount(core: Core, number: int) -> None:
 
 def _doubt_lost_keys(core: Core, row: FilterRow) -> None:
     """Keys of durability `process` went with the machine: the stages they were in say "maybe"."""
-    reason = "the machine went down before the last keys were written"
     with core.change() as change:
         for stage_row in change.stage_rows(row.number):
             if not stage_row.sealed:
-                change.update_stage(stage_row, poisoned=reason)
+                change.update_stage(stage_row, poisoned=reasons.KEYS_LOST)
         change.update_filter(row.name, dirty_boot=None)
         change.raise_generation()

@@ -22,6 +22,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.catalog.reasons import Reason
 from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.crash import crash_point
@@ -45,7 +46,7 @@ def new_stage(
     spec: StageSpec,
     also: abc.Callable[[CatalogChange], None] | None = None,
     *,
-    doubt: str | None = None,
+    doubt: Reason | None = None,
 ) -> StageRow:
     """Makes a stage and publishes it, with whatever else belongs into the same commit.
 

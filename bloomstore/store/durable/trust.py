@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
+from bloomstore.catalog.reasons import ReasonCode
 from bloomstore.catalog.rows import StageRow
 from bloomstore.errors import BloomStoreError, DamagedRow, StoreLocked
 from bloomstore.filters.chain import Chain, Stage
@@ -42,9 +43,8 @@ from bloomstore.segment.blocks import (
 )
 from bloomstore.segment.mapping import passes
 from bloomstore.segment.segment import READ_WHOLE_BYTES, WORD_SET_BITS, Segment, open_segment
-from bloomstore.store.durable import recovery
+from bloomstore.store.durable import reasons, recovery
 from bloomstore.store.process.damage import (
-    DAMAGED_BLOCKS,
     Damage,
     Known,
     examine,
@@ -139,11 +139,11 @@ def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage
             again = examine(core, row, segment)
             found = Damage() if again is None else again
             if found.is_whole:
-                core.poison(row, f"{DAMAGED_BLOCKS} {list(found.blocks)}")
+                core.poison(row, reasons.damaged_blocks(found.blocks))
             elif found.blocks:
                 row, found = record(core, row, segment, found.blocks), Damage()
     if found.is_whole:
-        return Stage(row, segment, f"stage {row.stage}: {DAMAGED_BLOCKS} {list(found.blocks)}")
+        return Stage(row, segment, f"stage {row.stage}: {reasons.damaged_blocks(found.blocks)}")
     if found.unapplied and _may_write(core):  # a read-only process looks for itself, see view.py
         doubt = f"stage {row.stage}: journal row {found.unapplied[0]} is not applied"
         return Stage(row, segment, doubt, is_transient=True)
@@ -225,7 +225,7 @@ def record(core: Core, row: StageRow, segment: Segment, blocks: abc.Collection[i
     core.words[APPLYING] = row.number  # whoever comes after a crash counts the bits again
     with core.change() as change:
         now = change.update_stage(row)
-        is_about_blocks = (now.poisoned or "").startswith(DAMAGED_BLOCKS)
+        is_about_blocks = reasons.is_poisoned_by(now, ReasonCode.DAMAGED_BLOCKS)
         now = change.update_stage(
             row,
             set_bits=set_bits,

@@ -30,13 +30,6 @@ from bloomstore.store.process.words import APPLYING
 if TYPE_CHECKING:
     from bloomstore.store.process.open_files import Core
 
-# How the reason of a stage begins that a failed sync has poisoned; `repair` can write it again.
-SYNC_FAILED = "a sync failed"
-# Likewise when recovery could not map the segment to apply its journal rows.
-UNAPPLIED = "its journal rows could not be applied"
-# Likewise for a stage of which nobody can say which blocks are right; `repair` sets them to ones.
-DAMAGED_BLOCKS = "damaged blocks"
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:

@@ -17,6 +17,7 @@ import weakref
 
 from bloomstore.catalog.catalog import Catalog
 from bloomstore.catalog.pages import walk
+from bloomstore.catalog.reasons import Reason
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.catalog.view import CatalogChange, CatalogView
 from bloomstore.catalog.witness import Witness
@@ -196,7 +197,7 @@ class Core(Holding):
         self.believed.discard(number)
         self.counts.pop(number, None)
 
-    def poison(self, row: StageRow, reason: str) -> None:
+    def poison(self, row: StageRow, reason: Reason) -> None:
         """Makes a stage answer "maybe" in every process from now on."""
         with self.hold(), self.change() as change:
             change.update_stage(row, poisoned=reason)

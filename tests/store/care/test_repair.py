@@ -16,7 +16,7 @@ from bloomstore import Fixed, Scalable
 from bloomstore.errors import DamagedRow, StoreFailed
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import Segment
-from bloomstore.store.durable import stage_files
+from bloomstore.store.durable import reasons, stage_files
 from tests.faults.damage import flip_byte
 from tests.support.soundness import assert_sound
 
@@ -70,7 +70,7 @@ def test_a_stage_that_an_older_version_poisoned_for_its_blocks_is_mended(users_p
     with bloomstore.open(users_path) as store:
         with store.core.catalog.read() as view:
             newest = view.stage_rows(view.filter_row("users").number)[-1]  # type: ignore[union-attr]
-        store.core.poison(newest, "damaged blocks [0]")
+        store.core.poison(newest, reasons.damaged_blocks([0]))
         assert not store["users"].state.is_certain
         (line,) = [str(done) for done in store.repair()]
         assert "blocks [0] set to ones" in line
