@@ -1,17 +1,13 @@
-"""The command line: one file per command, and here the words that lead to it.
+"""The command line: the parser of all commands, and what becomes of errors.
 
 In: arguments, out: text on standard output, an exit status, and at most one line on standard
-error. A command is a module with HELP, EXAMPLES, configure(parser) and run(args, out) -> status;
-it calls only what a Python program can call too.
+error. A command is a module of commands/ with HELP, EXAMPLES, configure(parser) and
+run(args, out) -> status; it calls only what a Python program can call too.
 
     status  0    done, yes
             1    a "no" that is an answer: absent, problems found, not confirmed
             2    an error, or arguments that make no sense
             130  interrupted;  141  the reader of the output went away
-
-Supporting files: arguments (numbers and flags), family_options (a spec from options), inputs (keys
-from files), sources (what a rebuild reads), planning (the numbers of `plan`), plot, show (tables),
-progress (bars).
 """
 
 from __future__ import annotations

@@ -16,15 +16,19 @@ advice.py    when a rebuild pays
 Sources of databases and guards are in bloomstore.sql.
 """
 
+from bloomstore.rebuild.advice import Advice, advise, deleted_rows
 from bloomstore.rebuild.copied_filter import copy_filter
 from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
-from bloomstore.rebuild.order import Rebuilt, give_up, rebuild
+from bloomstore.rebuild.order import PATIENCE, Rebuilt, give_up, rebuild
 from bloomstore.rebuild.plan import Plan, plan_rebuild
 from bloomstore.rebuild.rebuild_lock import RebuildError
 from bloomstore.rebuild.source import Batch, Incomplete, Source, SourceError
+from bloomstore.rebuild.state import State, read_state
 from bloomstore.rebuild.text_source import TextSource
 
 __all__ = [
+    "PATIENCE",
+    "Advice",
     "ArrowSource",
     "Batch",
     "CsvSource",
@@ -35,9 +39,13 @@ __all__ = [
     "Rebuilt",
     "Source",
     "SourceError",
+    "State",
     "TextSource",
+    "advise",
     "copy_filter",
+    "deleted_rows",
     "give_up",
     "plan_rebuild",
+    "read_state",
     "rebuild",
 ]

@@ -13,10 +13,11 @@ from typing import TextIO
 import bloomstore
 from bloomstore import BloomStoreError, Filter, Scalable, Store
 from bloomstore.cli.support.arguments import add_json, add_name, add_store
+from bloomstore.cli.support.documents import print_json
 from bloomstore.cli.support.family_options import DEFAULT_ERROR
 from bloomstore.cli.support.inputs import add_key_options, input_bytes, read_pieces, require_keys
+from bloomstore.cli.support.numbers import count
 from bloomstore.cli.support.progress import Progress
-from bloomstore.cli.support.tables import count, print_json
 from bloomstore.errors import FilterExists, FilterFull
 
 HELP = "add keys from arguments, files or standard input"

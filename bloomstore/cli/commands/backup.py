@@ -12,7 +12,8 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_store
-from bloomstore.cli.support.tables import count, plural, print_json
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import count, plural
 
 HELP = "copy a store into a new folder while it is in use"
 EXAMPLES = """\

@@ -11,7 +11,8 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_store
-from bloomstore.cli.support.tables import count, print_json
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import count
 
 HELP = "verify every segment, the journal and the catalog"
 EXAMPLES = """\

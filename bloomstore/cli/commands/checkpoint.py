@@ -11,7 +11,8 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_store
-from bloomstore.cli.support.tables import plural, print_json
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import plural
 
 HELP = "write all bits to their segments and empty the journal"
 EXAMPLES = """\
@@ -28,12 +29,12 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: TextIO) -> int:
     """Makes a checkpoint and prints how long the journal was."""
     with bloomstore.open(args.store, create=False) as store:
-        filters = len(store)
-        rows = sum(store[name].stats().journal_rows for name in store)
+        names = list(store)
+        rows = sum(store[name].stats().journal_rows for name in names)
         store.checkpoint()
     if args.json:
-        print_json({"filters": filters, "journal_rows": rows}, out)
+        print_json({"filters": len(names), "journal_rows": rows}, out)
     else:
-        done = f"{plural(filters, 'filter')}, {plural(rows, 'journal row')}"
+        done = f"{plural(len(names), 'filter')}, {plural(rows, 'journal row')}"
         print(f"checkpoint of {done}", file=out)
     return 0

@@ -10,8 +10,9 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_name, add_store
+from bloomstore.cli.support.documents import print_json
 from bloomstore.cli.support.family_options import add_family_options, spec_from_options
-from bloomstore.cli.support.tables import print_json, size
+from bloomstore.cli.support.numbers import size
 
 HELP = "make a new, empty filter, and the store if it is missing"
 EXAMPLES = """\
@@ -43,12 +44,11 @@ def run(args: Namespace, out: TextIO) -> int:
     spec = spec_from_options(args)
     with bloomstore.open(args.store) as store:
         stats = store.create(args.name, spec, durability=args.durability).stats()
-    described = stats.spec.to_dict()
     if args.json:
-        document = {"filter": args.name, "spec": described, "durability": stats.durability}
+        spec_document = stats.spec.to_dict()
+        document = {"filter": args.name, "spec": spec_document, "durability": stats.durability}
         print_json(document | {"file_bytes": stats.file_bytes}, out)
     else:
-        first = stats.stages[0].geometry
-        family = described["family"]
-        print(f"created {args.name}: {family}, {first}, {size(stats.file_bytes)}", file=out)
+        vector, bytes_taken = stats.stages[0].geometry, size(stats.file_bytes)
+        print(f"created {args.name}: {spec.family}, {vector}, {bytes_taken}", file=out)
     return 0

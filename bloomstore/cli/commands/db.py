@@ -15,7 +15,8 @@ from argparse import ArgumentParser, Namespace
 from typing import TextIO
 
 from bloomstore.cli.support.arguments import add_json
-from bloomstore.cli.support.tables import count, print_json
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import count
 from bloomstore.errors import SpecError
 
 HELP = "make, remove and check the tables that guards keep in a database"

@@ -12,7 +12,7 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import UsageError, add_name, add_store
-from bloomstore.cli.support.tables import count
+from bloomstore.cli.support.numbers import count
 
 HELP = "remove a filter and its files"
 EXAMPLES = """\

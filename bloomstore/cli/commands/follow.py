@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_store, real_number, whole_number
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import count, plural
 from bloomstore.cli.support.progress import Progress
-from bloomstore.cli.support.tables import count, plural, print_json
 from bloomstore.errors import SpecError
 
 if TYPE_CHECKING:

@@ -13,24 +13,12 @@ from dataclasses import asdict
 from typing import NamedTuple, TextIO
 
 import bloomstore
-from bloomstore import Estimate, Store, kernels
+from bloomstore import Estimate, FilterStats, StageStats, Store, kernels
 from bloomstore.cli.support.arguments import add_json, add_store
-from bloomstore.cli.support.documents import filter_document
-from bloomstore.cli.support.tables import (
-    Column,
-    bar,
-    count,
-    error,
-    plural,
-    print_facts,
-    print_json,
-    print_table,
-    ratio,
-    size,
-)
-from bloomstore.rebuild.advice import Advice, advise, deleted_rows
-from bloomstore.rebuild.state import State, read_state
-from bloomstore.store.stats import FilterStats, StageStats
+from bloomstore.cli.support.documents import filter_document, print_json
+from bloomstore.cli.support.numbers import bar, count, error, plural, ratio, size
+from bloomstore.cli.support.tables import Column, print_facts, print_table
+from bloomstore.rebuild import Advice, State, advise, deleted_rows, read_state
 
 HELP = "show everything that is known of a filter, or of all filters of a store"
 EXAMPLES = """\
@@ -65,21 +53,19 @@ def run(args: Namespace, out: TextIO) -> int:
     """Prints the store's facts and those of one or all filters."""
     with bloomstore.open(args.store, read_only=True) as store:
         names = list(store)
-        filters = len(names)
-        names = names if args.name is None else [args.name]
-        told = [_look(store, name) for name in names]
+        looks = [_look(store, name) for name in (names if args.name is None else [args.name])]
     if args.json:
-        _print_document(args, told, out)
+        _print_document(args, looks, out)
         return 0
     facts = [
         ("store", str(args.store)),
-        ("filters", count(filters)),
+        ("filters", count(len(names))),
         ("kernels", kernels.BACKEND),
     ]
     print_facts(facts, out)
     if kernels.BACKEND != "compiled":
         print(NO_COMPILED_KERNELS, file=out)
-    for look in told:
+    for look in looks:
         print(file=out)
         print_facts([*_facts(look.stats, look.distinct), *_rebuild_facts(look)], out)
         print(file=out)
@@ -97,13 +83,13 @@ class _Look(NamedTuple):
 
 
 def _look(store: Store, name: str) -> _Look:
-    users = store[name]
-    stats, distinct = users.stats(), users.estimate_count()
+    filter_ = store[name]
+    stats, distinct = filter_.stats(), filter_.estimate_count()
     advice = advise(stats, distinct.value, deleted_rows(store, name))
     return _Look(stats, distinct, advice, read_state(store, name))
 
 
-def _print_document(args: Namespace, told: list[_Look], out: TextIO) -> None:
+def _print_document(args: Namespace, looks: list[_Look], out: TextIO) -> None:
     documents = [
         filter_document(look.stats)
         | {
@@ -111,7 +97,7 @@ def _print_document(args: Namespace, told: list[_Look], out: TextIO) -> None:
             "rebuild_pays": None if look.advice is None else asdict(look.advice),
             "rebuild_begun": None if look.begun is None else asdict(look.begun),
         }
-        for look in told
+        for look in looks
     ]
     print_json({"store": str(args.store), "kernels": kernels.BACKEND, "filters": documents}, out)
 

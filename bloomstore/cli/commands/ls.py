@@ -9,19 +9,11 @@ from argparse import ArgumentParser, Namespace
 from typing import TextIO
 
 import bloomstore
-from bloomstore import BloomStoreError
+from bloomstore import BloomStoreError, FilterStats
 from bloomstore.cli.support.arguments import add_json, add_store
-from bloomstore.cli.support.documents import filter_document
-from bloomstore.cli.support.tables import (
-    Column,
-    count,
-    error,
-    print_json,
-    print_table,
-    ratio,
-    size,
-)
-from bloomstore.store.stats import FilterStats
+from bloomstore.cli.support.documents import filter_document, print_json
+from bloomstore.cli.support.numbers import count, error, ratio, size
+from bloomstore.cli.support.tables import Column, print_table
 
 HELP = "list the filters of a store"
 EXAMPLES = """\
@@ -78,7 +70,7 @@ def run(args: Namespace, out: TextIO) -> int:
 def _row(stats: FilterStats) -> list[str]:
     return [
         stats.name,
-        stats.spec.to_dict()["family"],
+        stats.spec.family,
         count(stats.keys),
         count(len(stats.stages)),
         size(stats.file_bytes),

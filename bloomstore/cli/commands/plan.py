@@ -13,16 +13,10 @@ from typing import Any, TextIO
 
 from bloomstore import FilterSpec, Fixed, GrowthStep, plan_growth
 from bloomstore.cli.support.arguments import UsageError, add_json, real_number
+from bloomstore.cli.support.documents import print_json
 from bloomstore.cli.support.family_options import add_family_options, spec_from_options
-from bloomstore.cli.support.tables import (
-    Column,
-    error,
-    print_json,
-    print_table,
-    ratio,
-    rough_count,
-    size,
-)
+from bloomstore.cli.support.numbers import error, ratio, rough_count, size
+from bloomstore.cli.support.tables import Column, print_table
 
 HELP = "compute the size, the hashes and the cost of a filter as it grows; needs no store"
 EXAMPLES = """\

@@ -15,9 +15,9 @@ from typing import TextIO
 import bloomstore
 from bloomstore import Filter
 from bloomstore.cli.support.arguments import add_json, add_name, add_store
+from bloomstore.cli.support.documents import print_json
 from bloomstore.cli.support.inputs import add_key_options, input_bytes, read_pieces, require_keys
 from bloomstore.cli.support.progress import Progress
-from bloomstore.cli.support.tables import print_json
 from bloomstore.rebuild.text_source import Piece
 
 HELP = "say of each key whether it is certainly absent"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 import bloomstore
-from bloomstore import BloomStoreError, Store
+from bloomstore import BloomStoreError, Filter, FilterStats, Store
 from bloomstore.cli.support.arguments import (
     UsageError,
     add_json,
@@ -29,25 +29,26 @@ from bloomstore.cli.support.arguments import (
     real_number,
     whole_number,
 )
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import count, plural, size
 from bloomstore.cli.support.progress import Progress
 from bloomstore.cli.support.sources import (
     add_source_options,
     refuse_for_a_store,
     source_from_options,
 )
-from bloomstore.cli.support.tables import count, plural, print_facts, print_json, size
+from bloomstore.cli.support.tables import print_facts
 from bloomstore.rebuild import (
+    PATIENCE,
     RebuildError,
     Rebuilt,
     Source,
     copy_filter,
     give_up,
     plan_rebuild,
+    read_state,
     rebuild,
 )
-from bloomstore.rebuild.order import PATIENCE
-from bloomstore.rebuild.state import read_state
-from bloomstore.store.stats import FilterStats
 
 HELP = "fill a filter anew from its source while everybody goes on"
 EXAMPLES = """\
@@ -118,19 +119,20 @@ def run(args: Namespace, out: TextIO) -> int:
             return _give_up(store, args, out)
         if args.source is None:
             raise UsageError("--from SOURCE is missing: a file, a URL or another store")
-        before = store[args.name].stats()
+        target = store[args.name]
         if Path(args.source).is_dir():
-            return _copy(store, before, args, out)
+            return _copy(store, target, args, out)
         if args.filter is not None:
             raise UsageError(f"--filter: {args.source} is not the folder of a store")
         with _stopped_by_terminate(), source_from_options(args, store) as source:
             if args.dry_run:
-                return _plan(store, source, args, out)
+                return _plan(target, source, args, out)
+            before = target.stats()
             done = _rebuild(store, source, args)
-        return _report(store, done, before, args, out)
+        return _report(target, done, before, args, out)
 
 
-def _copy(store: Store, before: FilterStats, args: Namespace, out: TextIO) -> int:
+def _copy(store: Store, target: Filter, args: Namespace, out: TextIO) -> int:
     """From another store."""
     refuse_for_a_store(args)
     is_same = Path(args.source).samefile(store.path)
@@ -143,7 +145,8 @@ def _copy(store: Store, before: FilterStats, args: Namespace, out: TextIO) -> in
             raise UsageError(f"{args.source} has no filter {name!r}, it has {_names(other)}")
         theirs = other[name].stats()
         if not args.dry_run:
-            return _report(store, copy_filter(store, args.name, other, name), before, args, out)
+            before = target.stats()
+            return _report(target, copy_filter(store, args.name, other, name), before, args, out)
     stages, file = len(theirs.stages), theirs.file_bytes
     if args.json:
         print_json({"stages": stages, "keys": theirs.keys, "file_bytes": file}, out)
@@ -157,8 +160,10 @@ def _names(store: Store) -> str:
     return ", ".join(map(repr, store)) or "none"
 
 
-def _report(store: Store, done: Rebuilt, before: FilterStats, args: Namespace, out: TextIO) -> int:
-    after = store[args.name].stats()
+def _report(
+    target: Filter, done: Rebuilt, before: FilterStats, args: Namespace, out: TextIO
+) -> int:
+    after = target.stats()
     if args.json:
         print_json(asdict(done) | {"spec": after.spec.to_dict(), "bits": after.bits}, out)
     else:
@@ -201,10 +206,8 @@ def _kept(store: Store, name: str, source: Source, rows: int) -> str:
     return f"{count(state.rows)} rows are kept, the same command goes on after them"
 
 
-def _plan(store: Store, source: Source, args: Namespace, out: TextIO) -> int:
-    plan = plan_rebuild(
-        store[args.name], source, capacity=args.capacity, target_error=args.target_error
-    )
+def _plan(target: Filter, source: Source, args: Namespace, out: TextIO) -> int:
+    plan = plan_rebuild(target, source, capacity=args.capacity, target_error=args.target_error)
     rate = _reading_rate(source)
     seconds = None if plan.rows is None or not rate else plan.rows / rate
     if args.json:
@@ -214,7 +217,7 @@ def _plan(store: Store, source: Source, args: Namespace, out: TextIO) -> int:
     facts = [
         ("source", source.describe()),
         ("rows", "unknown" if plan.rows is None else count(plan.rows)),
-        ("filter", f"{plan.spec.to_dict()['family']}, {plan.spec.stage(0, ()).geometry}"),  # type: ignore[union-attr]
+        ("filter", f"{plan.spec.family}, {plan.spec.stage(0, ()).geometry}"),  # type: ignore[union-attr]
         ("capacity", f"{count(plan.capacity)} keys in one stage"),
         ("bits", f"{count(plan.bits)}, {size(plan.bits // 8)} in memory"),
         ("file", size(plan.file_bytes)),

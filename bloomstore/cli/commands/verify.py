@@ -13,9 +13,10 @@ from typing import TextIO
 
 import bloomstore
 from bloomstore.cli.support.arguments import add_json, add_name, add_store, whole_number
+from bloomstore.cli.support.documents import print_json
+from bloomstore.cli.support.numbers import count, error
 from bloomstore.cli.support.progress import Progress
 from bloomstore.cli.support.sources import add_source_options, source_from_options
-from bloomstore.cli.support.tables import count, error, print_json
 from bloomstore.rebuild.verify import PROBES, verify
 
 HELP = "ask a filter for every key of its source, and for absent ones"

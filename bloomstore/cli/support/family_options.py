@@ -1,8 +1,8 @@
 """The options that describe a filter, and the spec they make.
 
-In: parsed options, out: a Fixed, Scalable, Dynamic or Flexible. An option that was not given is
-None and takes the family's own default; one that does not belong to the family is refused by
-name, so that nobody believes it had an effect.
+In: parsed options, out: a spec of one of the families, whose fields say which options belong to it
+and which of them it needs. An option that was not given is None and takes the family's own default;
+an option that belongs to other families is refused by name, lest it seem to have an effect.
 
 Not here: ranges of the values (the families check them).
 """
@@ -10,20 +10,10 @@ Not here: ranges of the values (the families check them).
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from dataclasses import MISSING, fields
 from typing import Any
 
-from bloomstore import (
-    ByRate,
-    Dynamic,
-    FilterSpec,
-    Fixed,
-    Flexible,
-    LastValue,
-    LinearTrend,
-    MovingAverage,
-    Scalable,
-    Sequence,
-)
+from bloomstore import ByRate, Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence
 from bloomstore.cli.support.arguments import (
     UsageError,
     error_share,
@@ -32,46 +22,47 @@ from bloomstore.cli.support.arguments import (
     speed_list,
     whole_number,
 )
+from bloomstore.families.expansion import PREDICTORS
+from bloomstore.layout.layouts import BY_NAME, SCHEMES
 
 DEFAULT_ERROR = 0.01
-_PREDICTORS = {"last": LastValue, "average": MovingAverage, "trend": LinearTrend}
 
-_SIZED = ("capacity", "target_error", "layout", "scheme", "seed")
-_BELONGS: dict[str, tuple[str, ...]] = {
-    "fixed": _SIZED,
-    "scalable": (*_SIZED, "growth", "tightening"),
-    "dynamic": _SIZED,
-    "flexible": (
-        "baseline_bits",
-        "hashes",
-        "capacity",
-        "error",
-        "speeds",
-        "by_rate",
-        "scheme",
-        "seed",
-    ),
+_FAMILIES: dict[str, tuple[type[FilterSpec], str]] = {
+    family.family: (family, text)
+    for family, text in (
+        (Fixed, "one vector for a known number of keys; refuses more"),
+        (Scalable, "grows without bound and keeps its target error"),
+        (Dynamic, "grows by vectors of one size; errors add up"),
+        (Flexible, "grows by powers of two at a speed you choose"),
+    )
 }
-_NEEDED = {
-    "fixed": ("capacity",),
-    "scalable": (),
-    "dynamic": ("capacity",),
-    "flexible": ("baseline_bits", "hashes"),
-}
-_OPTIONS = tuple(dict.fromkeys(name for names in _BELONGS.values() for name in names))
+# Fields that have other names on the command line.
+_NAMED_OTHERWISE = {"initial_capacity": ("capacity",), "expansion": ("speeds", "by_rate")}
+
+
+def _options_of(family: type[FilterSpec]) -> dict[str, bool]:
+    """The options that belong to a family, by name; True if it cannot do without."""
+    return {
+        name: field.default is MISSING and field.default_factory is MISSING
+        for field in fields(family)  # type: ignore[arg-type]
+        for name in _NAMED_OTHERWISE.get(field.name, (field.name,))
+    } | ({"target_error": False} if "target_error" in _fields_of(family) else {})
+
+
+def _fields_of(family: type[FilterSpec]) -> set[str]:
+    return {field.name for field in fields(family)}  # type: ignore[arg-type]
+
+
+_OPTIONS_OF = {name: _options_of(family) for name, (family, _) in _FAMILIES.items()}
+_OPTIONS = tuple(dict.fromkeys(name for options in _OPTIONS_OF.values() for name in options))
 
 
 def add_family_options(parser: ArgumentParser) -> None:
     """Every option of every family, grouped by whom it belongs to."""
     families = parser.add_argument_group("family (scalable unless another is named)")
     one = families.add_mutually_exclusive_group()
-    one.add_argument("--family", choices=tuple(_BELONGS), help="the same as the flag of its name")
-    for name, text in (
-        ("fixed", "one vector for a known number of keys; refuses more"),
-        ("scalable", "grows without bound and keeps its target error"),
-        ("dynamic", "grows by vectors of one size; errors add up"),
-        ("flexible", "grows by powers of two at a speed you choose"),
-    ):
+    one.add_argument("--family", choices=tuple(_FAMILIES), help="the same as the flag of its name")
+    for name, (_, text) in _FAMILIES.items():
         one.add_argument(f"--{name}", dest="family", action="store_const", const=name, help=text)
 
     sized = parser.add_argument_group("size")
@@ -87,8 +78,8 @@ def add_family_options(parser: ArgumentParser) -> None:
         metavar="P",
         help=f"share of absent keys that may be answered 'maybe' (default {DEFAULT_ERROR})",
     )
-    sized.add_argument("--layout", choices=("plain", "sliced", "blocked"), help="of the bits")
-    sized.add_argument("--scheme", choices=("spread", "h3"), help="hash scheme")
+    sized.add_argument("--layout", choices=tuple(BY_NAME), help="of the bits")
+    sized.add_argument("--scheme", choices=tuple(SCHEMES), help="hash scheme")
     sized.add_argument("--seed", type=seed_number, metavar="N", help="of the hashes (default 0)")
 
     grown = parser.add_argument_group("growth of scalable filters")
@@ -109,41 +100,39 @@ def add_family_options(parser: ArgumentParser) -> None:
     speed.add_argument(
         "--speeds", type=speed_list, metavar="1,2,3", help="expanding speeds; the last one repeats"
     )
-    speed.add_argument("--by-rate", choices=tuple(_PREDICTORS), help="speed from the arrival rate")
+    speed.add_argument("--by-rate", choices=tuple(PREDICTORS), help="speed from the arrival rate")
 
 
 def spec_from_options(args: Namespace) -> FilterSpec:
     """The spec that was asked for. Raises UsageError or SpecError."""
-    family = args.family or "scalable"
-    given = {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
-    for name in given:
-        if name not in _BELONGS[family]:
-            owners = " and ".join(owner for owner, names in _BELONGS.items() if name in names)
-            raise UsageError(f"{_flag(name)} belongs to {owners} filters, not to {family} ones")
-    for name in _NEEDED[family]:
-        if name not in given:
-            raise UsageError(f"a {family} filter needs {_flag(name)}")
-    if family == "flexible":
-        return _flexible(given)
-    given.setdefault("target_error", DEFAULT_ERROR)
-    if family == "fixed":
-        return Fixed(**given)
-    if family == "dynamic":
-        return Dynamic(**given)
-    if "capacity" in given:
+    name = args.family or Scalable.family
+    given = {option: getattr(args, option) for option in _OPTIONS}
+    given = {option: value for option, value in given.items() if value is not None}
+    for option in given:
+        if option not in _OPTIONS_OF[name]:
+            owners = " and ".join(other for other, has in _OPTIONS_OF.items() if option in has)
+            raise UsageError(f"{_flag(option)} belongs to {owners} filters, not to {name} ones")
+    for option, is_needed in _OPTIONS_OF[name].items():
+        if is_needed and option not in given:
+            raise UsageError(f"a {name} filter needs {_flag(option)}")
+    family, _ = _FAMILIES[name]
+    return family(**_as_fields(given, _fields_of(family)))
+
+
+def _as_fields(given: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    """Options as the fields of a family."""
+    if "target_error" in names:
+        given.setdefault("target_error", DEFAULT_ERROR)
+    if "initial_capacity" in names and "capacity" in given:
         given["initial_capacity"] = given.pop("capacity")
-    return Scalable(**given)
-
-
-def _flexible(given: dict[str, Any]) -> FilterSpec:
-    if ("capacity" in given) == ("error" in given):
-        raise UsageError("a flexible filter needs either --capacity or --error")
+    if "error" in names and ("capacity" in given) == ("error" in given):
+        raise UsageError("give exactly one of --capacity and --error")
     speeds, predictor = given.pop("speeds", None), given.pop("by_rate", None)
     if speeds is not None:
         given["expansion"] = Sequence(speeds)
     elif predictor is not None:
-        given["expansion"] = ByRate(_PREDICTORS[predictor]())
-    return Flexible(**given)
+        given["expansion"] = ByRate(PREDICTORS[predictor]())
+    return given
 
 
 def _flag(name: str) -> str:

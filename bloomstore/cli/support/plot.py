@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bloomstore import GrowthStep
 from bloomstore.cli.support.arguments import UsageError
-from bloomstore.theory.scalable import compound_error
 
 # Forty per stage make a smooth curve; thousands of stages are one by themselves.
 MOST_POINTS, POINTS_PER_STAGE = 4000, 40
@@ -86,6 +85,7 @@ def curve(steps: abc.Sequence[GrowthStep]) -> tuple[list[float], list[float], li
             now = share * step.stage_keys
             keys.append(before + now)
             bits.append(step.bits / (before + now))
-            errors.append(compound_error([error_before, step.geometry.error_with(now)]))
+            error_here = step.geometry.error_with(now)
+            errors.append(error_before + error_here - error_before * error_here)
         before, error_before = step.keys, step.error
     return keys, bits, errors

@@ -16,7 +16,7 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from bloomstore.cli.support.tables import count, size
+from bloomstore.cli.support.numbers import count, size
 
 WAIT_SECONDS = 1.0
 REDRAW_SECONDS = 0.2

@@ -90,7 +90,7 @@ def test_an_existing_name_is_refused_and_its_keys_stay(cli: Cli, store: Path) ->
         ("--fixed", "a fixed filter needs --capacity"),
         ("--dynamic", "a dynamic filter needs --capacity"),
         ("--flexible --hashes 3", "a flexible filter needs --baseline-bits"),
-        ("--flexible --baseline-bits 1Ki --hashes 3", "needs either --capacity or --error"),
+        ("--flexible --baseline-bits 1Ki --hashes 3", "exactly one of --capacity and --error"),
         ("--target-error 2", "target_error must be in"),
         ("--layout blocked --scheme h3", "layout 'blocked' takes hash scheme 'spread'"),
         ("--seed 99999999999", "seed must be an int"),

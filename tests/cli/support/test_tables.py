@@ -6,15 +6,8 @@ import sys
 
 import pytest
 
-from bloomstore.cli.support.tables import (
-    Column,
-    bar,
-    error,
-    plain_lines,
-    print_table,
-    rough_count,
-    size,
-)
+from bloomstore.cli.support.numbers import bar, error, rough_count, size
+from bloomstore.cli.support.tables import Column, plain_lines, print_table
 from tests.cli.runner import Terminal
 
 COLUMNS = (Column("name", is_text=True, may_wrap=True), Column("bits/\nkey"))
