@@ -10,17 +10,16 @@ Guards are found on the tables of the statements that the engine sees. The plugi
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from sqlalchemy.engine import URL, CreateEnginePlugin, Engine
 
 import bloomstore
 from bloomstore.errors import SpecError
+from bloomstore.sql.attached import PLUGINS
 from bloomstore.sql.plugin import BloomPlugin
 
 _NAMES = ("bloomstore_path", "bloomstore_policy", "bloomstore_durability")
-_plugins: weakref.WeakKeyDictionary[Engine, BloomPlugin] = weakref.WeakKeyDictionary()
 
 
 class BloomEnginePlugin(CreateEnginePlugin):
@@ -44,12 +43,13 @@ class BloomEnginePlugin(CreateEnginePlugin):
         policy: Any = self._given["bloomstore_policy"] or "explicit"
         plugin = BloomPlugin(store, policy=policy)
         plugin.listen(engine)
-        _plugins[engine] = plugin
+        PLUGINS[engine] = plugin
 
 
 def plugin_of(engine: Engine) -> BloomPlugin:
     """The plugin that the engine's URL has named. Raises SpecError if it has named none."""
     try:
-        return _plugins[getattr(engine, "sync_engine", engine)]
+        plugin: BloomPlugin = PLUGINS[getattr(engine, "sync_engine", engine)]
     except KeyError:
         raise SpecError(f"the URL of {engine} does not name plugin=bloomstore") from None
+    return plugin

@@ -14,6 +14,8 @@ from typing import Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from bloomstore.sql.sqlalchemy_private import class_functions, replace_class_functions
+
 OF_DIALECT = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
@@ -74,12 +76,6 @@ def _calm_instance(dispatch: Any, name: str) -> None:
 
 
 def _calm_class(target: type, name: str) -> None:
-    dispatch: Any = target.dispatch  # type: ignore[attr-defined]
-    level = getattr(dispatch, name)
-    level.update_subclass(target)
-    if type(level._clslevel[target]) is deque:
-        calm = level._clslevel[target] = _Calm(level._clslevel[target])
-        # All instances have this one until they get listeners of their own.
-        known = dispatch._empty_listener_reg.get(target, {}).get(name)
-        if known is not None:
-            known.parent_listeners = calm
+    functions = class_functions(target, name)
+    if type(functions) is deque:
+        replace_class_functions(target, name, _Calm(functions))

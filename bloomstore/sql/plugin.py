@@ -31,18 +31,18 @@ from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild import Rebuilt, rebuild
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.ask.asker import BYPASS, SENT, Asker
-from bloomstore.sql.ask.bulk import may_be_present, those_left_out
+from bloomstore.sql.ask.asker import Asker
+from bloomstore.sql.ask.bulk import others_than, possibly_present
 from bloomstore.sql.ask.compared_database import Comparisons
 from bloomstore.sql.ask.session_factories import listen_to_sessions
-from bloomstore.sql.ask.session_facts import STANDING, has_connections, shares_connections
+from bloomstore.sql.ask.session_facts import has_connections, shares_connections
+from bloomstore.sql.attached import BYPASS, CHANGED, CONNECTING, facts_of, note_sent
 from bloomstore.sql.build.build import BuildError, Built, build_guard
 from bloomstore.sql.build.build_lock import only_builder
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.capture.capture import Capture
 from bloomstore.sql.databases import KINDS, is_known
-from bloomstore.sql.guards.connection_settings import CHANGED, UNSETTLED
 from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.guard_set import Guards
@@ -55,7 +55,6 @@ log = logging.getLogger("bloomstore.sql")
 
 Policy = Literal["explicit", "auto", "shadow"]
 POLICIES = ("explicit", "auto", "shadow")
-CONNECTING = "bloomstore/connecting"  # in connection.info
 PATIENCE = 60.0  # seconds that a build waits for transactions that were open before it
 
 
@@ -91,9 +90,7 @@ class BloomPlugin:
         self._guards = Guards(store, metadata, Feed)
         self._capture = Capture(self._guards, self._flight)
         self._comparisons = Comparisons(self._guards, identity_check)
-        self._asker = Asker(
-            policy, self._guards, self._capture, self._listens_to, self._comparisons
-        )
+        self._asker = Asker(policy, self._guards, self._capture, self._comparisons)
         self._guards.when_new = [self._capture.forget_plans, self._asker.forget_plans]
 
     @property
@@ -139,7 +136,7 @@ class BloomPlugin:
         will commit, has its keys when this returns.
         """
         with self._listeners.lock:
-            self._asker.listens(is_on=False)
+            self._asker.eligibility.listens(is_on=False)
             self._listeners.undo()
             self._asking.clear()
             self._engines.clear()
@@ -158,10 +155,10 @@ class BloomPlugin:
         with self._listeners.lock:
             if engine in self._engines:
                 return
-            if not self._listens_to(engine):
+            if not self._capture.listens_to(engine):
                 self._begin_to_listen(engine)
             self._engines.append(engine)
-            self._asker.listens(is_on=True)
+            self._asker.eligibility.listens(is_on=True)
         if target is engine:
             self._look_at(engine)
 
@@ -200,10 +197,6 @@ class BloomPlugin:
         except SQLAlchemyError as error:
             log.warning("guards have not seen their database yet: %s", error)
 
-    def _listens_to(self, bind: Any) -> bool:
-        """Whether an engine or connection is one of ours; engines with options share a dialect."""
-        return any(bind.dialect is engine.dialect for engine in self._engines)
-
     # Asking ------------------------------------------------------------------------
 
     def probe(self, column: Any, value: Any, *, connection: Connection | None = None) -> Answer:
@@ -233,20 +226,14 @@ class BloomPlugin:
         ):
             return [], values
         pending = None if connection is None else self._capture.pending(connection)
-        ask = may_be_present(guard, values, pending)
-        return those_left_out(values, ask), ask
+        present = possibly_present(guard, values, pending)
+        return others_than(present, values), present
 
     def _why_another(self, connection: Connection | None) -> str:
         """Why nobody knows which table would be asked, and where; "" if somebody does."""
         if connection is None:
             return next(filter(None, map(self._comparisons.why_not, list(self._engines))), "")
-        if not self._listens_to(connection):
-            return "asked on a connection that the plugin does not listen to"
-        if "schema_translate_map" in connection.get_execution_options():
-            return "asked on a connection that translates schemas"
-        if not self._guards.settings.hold(connection):
-            return UNSETTLED
-        return self._comparisons.why_not(connection)
+        return self._asker.eligibility.why_not_on(connection)
 
     def _why_behind(self, feed: KeyFeed, connection: Connection | None) -> str:
         """Why a guard with an outbox cannot answer on this connection; "" if it can."""
@@ -259,8 +246,8 @@ class BloomPlugin:
         _expect(session, Session, "a session")
         before = session.info.get(BYPASS)
         session.info[BYPASS] = True
-        if (standing := session.info.get(STANDING)) is not None:
-            standing.guards.clear()
+        if (facts := facts_of(session)) is not None:
+            facts.permits.clear()
         try:
             yield
         finally:
@@ -432,4 +419,4 @@ def _of_guard(
 
 def _note_sent(context: Any) -> None:
     with contextlib.suppress(NotImplementedError):  # SQLAlchemy looks at its first connection
-        context.root_connection.info[SENT] = True
+        note_sent(context.root_connection)

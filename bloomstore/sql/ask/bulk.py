@@ -1,4 +1,8 @@
-"""Many questions to one guard in one go: lists of an IN, partitions."""
+"""Many lookups of one guard at once: the list of an IN, or of plugin.partition.
+
+In: values. Out: those of them that may have a row. A value in doubt is one of these: doubt leaves
+nothing out.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,27 @@ import numpy as np
 
 from bloomstore import BloomStoreError
 from bloomstore.keys import Key
-from bloomstore.sql.capture.pending import Pending
 from bloomstore.sql.databases.canonical import Unclear, hold_all
+from bloomstore.sql.guards.contract import OwnWrites
 from bloomstore.sql.guards.guard import WRITTEN, ActiveGuard
 
 
-def may_be_present(
-    guard: ActiveGuard, values: list[Any], pending: Pending | None = None
+def possibly_present(
+    guard: ActiveGuard, values: list[Any], own_writes: OwnWrites | None = None
 ) -> list[Any]:
-    """Those of the values that may have a row, in their order: many questions in one go."""
+    """The values that may have a row, in their order; all of them where the guard is in doubt."""
     believed = None
     with contextlib.suppress(BloomStoreError):
         believed = guard.believed()
-    if believed is None or (pending and guard in pending.unknown):
+    if believed is None or (own_writes and guard in own_writes.unknown):
         guard.metrics.count_unknown(guard.doubt or WRITTEN, len(values))
         return values
     own = guard.own
     is_own = own is not None and hold_all(guard.room, values, own)
     keys = values if is_own else [_key_or_none(guard, value) for value in values]
-    asked = keys if is_own else [key for key in keys if key is not None]
+    certain = keys if is_own else [key for key in keys if key is not None]
     try:
-        found = believed.may_contain_many(asked)  # type: ignore[arg-type]
+        may_be_there = believed.may_contain_many(certain)  # type: ignore[arg-type]
         state = believed.state
     except BloomStoreError as error:
         guard.reopen()
@@ -38,26 +42,25 @@ def may_be_present(
     if not state.is_certain:
         guard.metrics.count_unknown(str(state), len(values))
         return values
-    mine = pending.keys.get(guard, ()) if pending else ()
-    if mine:
-        found |= np.fromiter((key in mine for key in asked), np.bool_, len(asked))
-    if len(asked) < len(keys):  # a value without a key may be there
-        answers, found = found, np.ones(len(keys), np.bool_)
-        found[[key is not None for key in keys]] = answers
-    present = [values[place] for place in found.nonzero()[0].tolist()]
-    guard.metrics.absent += len(values) - len(present)
-    guard.metrics.maybe += len(present)
+    written = own_writes.keys.get(guard, ()) if own_writes else ()
+    if written:
+        may_be_there |= np.fromiter((key in written for key in certain), np.bool_, len(certain))
+    if len(certain) < len(keys):  # a value without a key may have a row
+        answers, may_be_there = may_be_there, np.ones(len(keys), np.bool_)
+        may_be_there[[key is not None for key in keys]] = answers
+    present = [values[index] for index in may_be_there.nonzero()[0].tolist()]
+    guard.metrics.count_many(absent=len(values) - len(present), maybe=len(present))
     return present
 
 
-def those_left_out(values: list[Any], present: list[Any]) -> list[Any]:
-    """The others: `present` has some of the very same objects, in the same order."""
-    kept = iter(present)
-    following = next(kept, None)
+def others_than(present: list[Any], values: list[Any]) -> list[Any]:
+    """The values that are not in `present`: some of the very same objects, in the same order."""
+    rest = iter(present)
+    following = next(rest, None)
     absent = []
     for value in values:
         if value is following:
-            following = next(kept, None)
+            following = next(rest, None)
         else:
             absent.append(value)
     return absent

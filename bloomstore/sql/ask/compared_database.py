@@ -11,10 +11,11 @@ Within these seconds a database that is restored in place is not noticed.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,9 +24,7 @@ from sqlalchemy.util.concurrency import in_greenlet
 
 from bloomstore.sql.ask.session_facts import shares_connections
 from bloomstore.sql.guards.guard_set import Guards
-
-if TYPE_CHECKING:
-    from bloomstore.sql.ask.asker import Asker
+from bloomstore.sql.sqlalchemy_private import is_exhausted
 
 NOBODY = "its database was not compared lately, and no connection can be had at once"
 
@@ -41,6 +40,11 @@ class Comparisons:
     def met(self, engine: Engine) -> None:
         """The guards have just seen the database of this engine."""
         self._last[id(engine.dialect)] = engine.pool, time.monotonic()
+
+    def ends(self, engine: Engine) -> float:
+        """The moment of the monotonic clock until which the last comparison holds."""
+        pool, at = self._last.get(id(engine.dialect), (None, -math.inf))
+        return at + self.seconds if pool is engine.pool else -math.inf
 
     def why_not(self, bind: Engine | Connection) -> str:
         """Why nobody knows which database this is; "" if guards know, and have their doubts."""
@@ -83,26 +87,30 @@ def _at_once(engine: Engine) -> Connection | None:
     if engine.dialect.is_async and not in_greenlet():
         return None
     pool = engine.pool
-    if isinstance(pool, QueuePool) and not pool.checkedin():
-        most = pool._max_overflow
-        if 0 <= most <= pool.overflow():
-            return None
+    if isinstance(pool, QueuePool) and is_exhausted(pool):
+        return None
     try:
         return engine.connect()
     except SQLAlchemyError:
         return None
 
 
+class Trusting(Protocol):
+    """The part of Eligibility that says what open transactions may trust."""
+
+    trust: object
+
+
 class Ticker:
-    """Makes an asker look at its comparisons again every so many seconds, inside of transactions.
+    """Renews the trust every so many seconds, so that open transactions compare again.
 
     A thread, because to look at the clock would make an absent `get` 5 % slower. It ends when
     nobody has wanted it between two ticks. There is no lock, which a fork might leave locked: a
     thread too many ends at its next tick.
     """
 
-    def __init__(self, asker: Asker, seconds: float) -> None:
-        self._asker = weakref.ref(asker)
+    def __init__(self, owner: Trusting, seconds: float) -> None:
+        self._owner = weakref.ref(owner)
         self._seconds = seconds
         self._is_wanted = False
         self._thread: threading.Thread | None = None
@@ -124,13 +132,13 @@ class Ticker:
     def _run(self) -> None:
         while True:
             time.sleep(self._seconds)
-            asker = self._asker()
+            owner = self._owner()
             is_wanted, self._is_wanted = self._is_wanted, False
             is_last = self._thread is not threading.current_thread() or not is_wanted
             if is_last and self._thread is threading.current_thread():
                 self._thread = None  # before the trust is renewed: who has the new one sees it
-            if asker is not None:
-                asker.trust = object()
-            if is_last or asker is None:
+            if owner is not None:
+                owner.trust = object()
+            if is_last or owner is None:
                 return
-            del asker
+            del owner

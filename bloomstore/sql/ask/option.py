@@ -6,6 +6,8 @@ from typing import Any
 
 from sqlalchemy.orm import UserDefinedOption
 
+from bloomstore.sql.sqlalchemy_private import options_of
+
 
 class Guarded(UserDefinedOption):
     """select(...).options(Guarded()): no SQL is sent when a guard knows that no row can come."""
@@ -15,8 +17,4 @@ class Guarded(UserDefinedOption):
 
 def is_guarded(statement: Any) -> bool:
     """Whether the statement has the option."""
-    try:
-        options = statement._with_options
-    except AttributeError:
-        return False
-    return Guarded in map(type, options)
+    return Guarded in map(type, options_of(statement))

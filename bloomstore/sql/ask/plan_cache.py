@@ -17,13 +17,14 @@ from sqlalchemy.sql.elements import BinaryExpression, BindParameter
 
 from bloomstore.sql.ask.select_plan import ReadPlan, is_transparent, plan_read
 from bloomstore.sql.guards.guard import ActiveGuard
+from bloomstore.sql.sqlalchemy_private import (
+    cache_key_of,
+    has_own_values,
+    options_of,
+    simple_parts,
+)
 
 PLANS_KEPT = 1000
-# What a select() has that is made of columns, one WHERE and options, and nothing else.
-SIMPLE = frozenset(
-    "_raw_columns _label_style _where_criteria _with_options _propagate_attrs"
-    " _annotations _generate_cache_key".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,12 @@ class Plans:
 
     def of(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
         """The plan, and the value it asks for; for IN the bind's key and the list."""
-        if getattr(statement, "_params", None):  # values that are in none of the binds
-            return None, None
-        if any(map(_may_widen, getattr(statement, "_with_options", ()))):
+        if has_own_values(statement) or any(map(_may_widen, options_of(statement))):
             return None, None
         quick = self._quick(statement, parameters)
         if quick is not None:
             return quick
-        key = statement._generate_cache_key()
+        key = cache_key_of(statement)
         if key is None:
             return None, None
         try:
@@ -80,20 +79,19 @@ class Plans:
         Computing a cache key takes about 15 us; a statement that has nothing but columns, one
         comparison and options needs none.
         """
-        parts = statement.__dict__
-        if not parts.keys() <= SIMPLE:
+        parts = simple_parts(statement)
+        if parts is None:
             return None
-        criteria = parts.get("_where_criteria", ())
+        columns, criteria = parts
         if len(criteria) != 1 or type(criteria[0]) is not BinaryExpression:
             return None
         left, right = criteria[0].left, criteria[0].right
         if type(right) is not BindParameter or right.callable is not None:
             return None
-        columns = parts["_raw_columns"]
         key = (id(left), id(criteria[0].operator), *map(id, columns))
         quick = self._quick_plans.get(key)
         if quick is None:
-            found = statement._generate_cache_key()
+            found = cache_key_of(statement)
             plan = found and plan_read(statement, found.bindparams, self._guards_of)
             if not plan or plan.places != (0,):
                 return None

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Column, Join, Select, Table
-from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
+from sqlalchemy.engine.result import Result, SimpleResultMetaData
 from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql import operators, visitors
-from sqlalchemy.sql.cache_key import NO_CACHE
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.elements import (
     BinaryExpression,
@@ -37,6 +36,21 @@ from sqlalchemy.sql.elements import (
 from sqlalchemy.sql.selectable import TextualSelect
 
 from bloomstore.sql.guards.guard import ActiveGuard
+from bloomstore.sql.sqlalchemy_private import (
+    are_sent_alike,
+    clone_of,
+    columns_of,
+    criteria_of,
+    empty_result,
+    entity_of,
+    has_bind_expression,
+    has_column_expression,
+    has_own_rendering,
+    is_bare_select,
+    plain_column,
+    sources_of,
+    with_criteria,
+)
 
 # Where the classes of an element that SQLAlchemy renders by itself come from.
 _RENDERED = frozenset("sqlalchemy builtins typing abc".split())
@@ -54,10 +68,7 @@ class ReadPlan:
 
     def empty(self) -> Result[Any]:
         """What the database would have returned: these columns and no row."""
-        # As SQLAlchemy says of the results of one entity: scalars() then need no other metadata.
-        return IteratorResult(
-            self.columns, iter(()), _source_supports_scalars=len(self.columns.keys) == 1
-        )
+        return empty_result(self.columns)
 
 
 def plan_read(
@@ -70,7 +81,7 @@ def plan_read(
         return None
     equal: dict[Column[Any], BindParameter[Any]] = {}
     listed: dict[Column[Any], BindParameter[Any]] = {}
-    for term in _terms(statement._where_criteria):
+    for term in _terms(criteria_of(statement)):
         found = _comparison(term)
         if found is not None:
             column, bind, is_list = found
@@ -93,7 +104,9 @@ def plan_read(
                 if len(found_binds) != len(wanted) or (is_list and len(wanted) > 1):
                     continue
                 declared = guard.declared.columns
-                if not all(map(are_alike, (each.type for each in found_binds), _types(declared))):
+                if not all(
+                    map(are_sent_alike, (each.type for each in found_binds), _types(declared))
+                ):
                     continue
                 if is_list and _count(statement, found_binds[0]) > 1:
                     continue  # it would be cut elsewhere, too
@@ -103,22 +116,9 @@ def plan_read(
                         tuple(places[bind.key] for bind in found_binds),
                         is_list,
                         columns,
-                        not all(isinstance(each, Column) for each in statement._raw_columns),
+                        not all(isinstance(each, Column) for each in columns_of(statement)),
                     )
     return None
-
-
-def are_alike(one: Any, other: Any) -> bool:
-    """Whether values of these types are sent alike; cache keys say nothing of variants.
-
-    Nor of types that must not be cached, which all have the same one.
-    """
-    return one is other or (
-        not one._variant_mapping
-        and not other._variant_mapping
-        and one._static_cache_key is not NO_CACHE
-        and one._static_cache_key == other._static_cache_key
-    )
 
 
 def is_transparent(element: Any) -> bool:
@@ -135,14 +135,12 @@ def _is_known(element: Any) -> bool:
     if any(isinstance(each, operators.custom_op) for each in used):
         return False
     type_ = getattr(element, "type", None)
-    if getattr(type_, "_has_bind_expression", False) or getattr(
-        type_, "_has_column_expression", False
-    ):
+    if has_bind_expression(type_) or has_column_expression(type_):
         return False  # a function of SQL around each value, or in place of the column
     # Classes that SQLAlchemy makes for annotations are in its modules, their bases are not; and
     # @compiles may have replaced how one of SQLAlchemy's own is rendered.
     return all(
-        each.__module__.partition(".")[0] in _RENDERED and "_compiler_dispatcher" not in vars(each)
+        each.__module__.partition(".")[0] in _RENDERED and not has_own_rendering(each)
         for each in type(element).__mro__
     )
 
@@ -174,19 +172,17 @@ def with_values(statement: Any, key: str, values: list[Any]) -> Any:
 
     def changed(term: Any) -> Any:
         if isinstance(term, BinaryExpression) and getattr(term.right, "key", None) == key:
-            term = term._clone()
+            term = clone_of(term)
             term.right = _list_of(values, term.right)
         elif isinstance(term, (BooleanClauseList, Grouping)):
-            term = term._clone()
+            term = clone_of(term)
             if isinstance(term, Grouping):
                 term.element = changed(term.element)
             else:
                 term.clauses = list(map(changed, term.clauses))
         return term
 
-    copy = statement._generate()
-    copy._where_criteria = tuple(map(changed, statement._where_criteria))
-    return copy
+    return with_criteria(statement, tuple(map(changed, criteria_of(statement))))
 
 
 def _list_of(values: list[Any], like: BindParameter[Any]) -> BindParameter[Any]:
@@ -205,16 +201,9 @@ def _list_of(values: list[Any], like: BindParameter[Any]) -> BindParameter[Any]:
 
 def _returns_plain_rows(statement: Select[Any]) -> bool:
     return (
-        statement._for_update_arg is None
-        and not statement._having_criteria
-        and not statement._group_by_clauses  # ROLLUP has a row for nothing
-        and not statement._prefixes
-        and not statement._suffixes
-        and not statement._hints
-        and not statement._statement_hints
-        and not statement._independent_ctes
-        and all(map(_is_made_of_tables, statement._from_obj))
-        and all(_is_plain(column) for column in statement._raw_columns)
+        is_bare_select(statement)  # without GROUP BY: ROLLUP has a row for nothing
+        and all(map(_is_made_of_tables, sources_of(statement)))
+        and all(map(_is_plain, columns_of(statement)))
     )
 
 
@@ -227,8 +216,7 @@ def _is_made_of_tables(element: Any) -> bool:
 
 def _is_plain(element: Any) -> bool:
     """A column or an entity of one table: something of which no row has nothing."""
-    entity = getattr(element, "_annotations", {}).get("parententity")
-    mapper = getattr(entity, "mapper", None)
+    mapper = getattr(entity_of(element), "mapper", None)
     if mapper is not None and (mapper.concrete or mapper.with_polymorphic is not None):
         return False
     is_entity = mapper is not None and not isinstance(element, ColumnElement)
@@ -258,11 +246,11 @@ def _comparison(term: Any) -> tuple[Column[Any], BindParameter[Any], bool] | Non
         is_list = True
     else:
         return None
-    column = left._deannotate() if isinstance(left, Column) else None
+    column = plain_column(left) if isinstance(left, Column) else None
     if not isinstance(column, Column) or not isinstance(column.table, Table):
         return None
     if not isinstance(right, BindParameter) or right.expanding is not is_list:
         return None
-    if not are_alike(right.type, column.type):
+    if not are_sent_alike(right.type, column.type):
         return None
     return column, right, is_list

@@ -14,11 +14,10 @@ from sqlalchemy.ext.horizontal_shard import ShardedSession
 from sqlalchemy.orm import Session, sessionmaker
 
 from bloomstore.errors import SpecError
-from bloomstore.sql.ask.asker import PLUGIN, Asker
+from bloomstore.sql.ask.asker import Asker
 from bloomstore.sql.ask.session import GuardedSession
+from bloomstore.sql.attached import ASKER, OWN_CLASS
 from bloomstore.sql.listeners import Listeners
-
-_OWN = "_bloomstore_own"  # in a class that was made here: the asker, the class before
 
 
 def listen_to_sessions(target: Any, asker: Asker, listeners: Listeners) -> None:
@@ -49,13 +48,13 @@ def own_session_class(
     """A class of its own below the factory's async sessions: events of others stay apart."""
     before = factory.kw.get("sync_session_class")
     base = _base_of(before)
-    own = type("GuardedSync", (base or Session,), {_OWN: (asker, base)})
+    own = type("GuardedSync", (base or Session,), {OWN_CLASS: (asker, base)})
     factory.configure(sync_session_class=own)
 
     def undo() -> None:
         if factory.kw.get("sync_session_class") is not own:
             return  # another plugin has made its own since
-        left = before if _listens(getattr(before, _OWN, (None,))[0]) else base
+        left = before if _listens(getattr(before, OWN_CLASS, (None,))[0]) else base
         factory.kw["sync_session_class"] = left
         if left is None:
             del factory.kw["sync_session_class"]
@@ -65,14 +64,14 @@ def own_session_class(
 
 def _base_of(kind: type[Session] | None) -> type[Session] | None:
     """The class that the application has given to the factory."""
-    found: type[Session] | None = getattr(kind, _OWN, (None, kind))[1]
+    found: type[Session] | None = getattr(kind, OWN_CLASS, (None, kind))[1]
     return found
 
 
 def tell(factory: Any, asker: Asker) -> Callable[[], None]:
     """Sessions of this factory know whom to ask."""
-    before = (factory.kw.get("info") or {}).get(PLUGIN)
-    factory.configure(info={**(factory.kw.get("info") or {}), PLUGIN: asker})
+    before = (factory.kw.get("info") or {}).get(ASKER)
+    factory.configure(info={**(factory.kw.get("info") or {}), ASKER: asker})
 
     def undo() -> None:
         info = dict(factory.kw.get("info") or {})
@@ -86,17 +85,17 @@ def tell(factory: Any, asker: Asker) -> Callable[[], None]:
 
 def tell_session(session: Session, asker: Asker) -> Callable[[], None]:
     """This session knows whom to ask."""
-    before = session.info.get(PLUGIN)
-    session.info[PLUGIN] = asker
+    before = session.info.get(ASKER)
+    session.info[ASKER] = asker
     return lambda: _leave(session.info, asker, before)
 
 
 def _leave(info: dict[Any, Any], asker: Asker, before: Asker | None) -> None:
-    if info.get(PLUGIN) is asker:
-        del info[PLUGIN]
+    if info.get(ASKER) is asker:
+        del info[ASKER]
         if _listens(before):
-            info[PLUGIN] = before
+            info[ASKER] = before
 
 
 def _listens(asker: Asker | None) -> bool:
-    return asker is not None and asker.listening is not None
+    return asker is not None and asker.eligibility.listening is not None

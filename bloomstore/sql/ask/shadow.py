@@ -1,88 +1,92 @@
-"""The policy `shadow`: every query is sent, and what the guards would have left out is looked for.
+"""The policy `shadow`: every query is sent, and rows that a guard would have left out are noticed.
 
 In: a query on its way. Out: its result, or None: it is sent as it is. A row for a key that the
-guard calls absent is a false negative. One that was committed in between is none: its guard knows
-the key by now.
+guard calls absent is a false negative. A row that was committed between answer and query is none:
+the guard knows its key by now, so the guard is asked again before the alarm.
 """
 
 from __future__ import annotations
 
 import collections.abc as abc
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.engine import Result
 from sqlalchemy.orm import ORMExecuteState
 
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.ask.bulk import may_be_present, those_left_out
+from bloomstore.sql.ask.bulk import others_than, possibly_present
+from bloomstore.sql.ask.eligibility import Eligibility, Permit
+from bloomstore.sql.ask.plan_cache import Plans
 from bloomstore.sql.ask.select_plan import ReadPlan
-from bloomstore.sql.capture.pending import UNUSABLE, Pending
+from bloomstore.sql.ask.selects import with_list
 from bloomstore.sql.guards.guard import ActiveGuard
-
-if TYPE_CHECKING:
-    from bloomstore.sql.ask.asker import Asker
+from bloomstore.sql.sqlalchemy_private import subject_of
 
 log = logging.getLogger("bloomstore.sql")
 
 
-def compare(asker: Asker, state: ORMExecuteState) -> Result[Any] | None:
-    """Asks the guard and the database; fences the guard if it is wrong."""
-    session, statement = state.session, state.statement
-    plan, value = asker.plans.of(statement, state.parameters)
-    if plan is None:
-        return None
-    pending = asker.pending_if_usable(session, statement, plan, state.execution_options)
-    if pending is UNUSABLE:
-        return None
-    if plan.is_list:
-        _compare_list(asker, state, plan, value, pending)
-        return None
-    if plan.guard.ask(value, pending) is not Answer.ABSENT:
-        return None
-    frozen = state.invoke_statement().freeze()
-    if (
-        frozen.data
-        and _may_answer_again(asker, state, plan.guard)
-        and plan.guard.ask(value, asker.pending_of(session)) is Answer.ABSENT
-    ):
-        _raise_alarm(plan.guard, value)
-    return frozen()
+class Shadow:
+    """Compares the guards of one plugin with their database."""
 
+    def __init__(self, eligibility: Eligibility, plans: Plans) -> None:
+        self._eligibility = eligibility
+        self._plans = plans
 
-def _compare_list(
-    asker: Asker,
-    state: ORMExecuteState,
-    plan: ReadPlan,
-    value: tuple[str, Any],
-    pending: Pending | None,
-) -> None:
-    """Asks the database for the absent keys of an IN alone: there is no other way to tell rows."""
-    key, given = value
-    if not isinstance(given, abc.Collection):
-        return  # an iterator would be used up
-    values = list(given)
-    absent = those_left_out(values, may_be_present(plan.guard, values, pending))
-    while absent:
-        statement, parameters = asker.with_list(
-            state.session, state.statement, plan, state.parameters, key, absent
+    def compare(self, state: ORMExecuteState, listeners: abc.Iterable[Any]) -> Result[Any] | None:
+        """Asks the guard and the database; fences a guard that is wrong."""
+        session, statement = state.session, state.statement
+        plan, value = self._plans.of(statement, state.parameters)
+        if plan is None:
+            return None
+        permit = self._eligibility.permit(
+            session,
+            plan.guard,
+            subject_of(statement),
+            statement,
+            state.execution_options,
+            listeners,
         )
-        found = state.invoke_statement(statement=statement, params=parameters).freeze()
-        if not found.data or not _may_answer_again(asker, state, plan.guard):
-            return
-        present = may_be_present(plan.guard, absent, asker.pending_of(state.session))
-        if not present:
-            _raise_alarm(plan.guard, absent)
-            return
-        absent = those_left_out(absent, present)
+        if permit is None:
+            return None
+        if plan.is_list:
+            self._compare_list(state, plan, value, permit)
+            return None
+        if plan.guard.ask(value, permit.own_writes) is not Answer.ABSENT:
+            return None
+        frozen = state.invoke_statement().freeze()
+        again = self._permit_anew(state, plan.guard) if frozen.data else None
+        if again is not None and plan.guard.ask(value, again.own_writes) is Answer.ABSENT:
+            _raise_alarm(plan.guard, value)
+        return frozen()
 
+    def _compare_list(
+        self, state: ORMExecuteState, plan: ReadPlan, value: tuple[str, Any], permit: Permit
+    ) -> None:
+        """Asks the database for the absent keys of an IN alone: rows do not name their key."""
+        key, given = value
+        if not isinstance(given, abc.Collection):
+            return  # an iterator would be used up
+        values = list(given)
+        absent = others_than(possibly_present(plan.guard, values, permit.own_writes), values)
+        while absent:
+            statement, parameters = with_list(
+                state.session, state.statement, plan, state.parameters, key, absent
+            )
+            frozen = state.invoke_statement(statement=statement, params=parameters).freeze()
+            again = self._permit_anew(state, plan.guard) if frozen.data else None
+            if again is None:
+                return
+            present = possibly_present(plan.guard, absent, again.own_writes)
+            if not present:
+                _raise_alarm(plan.guard, absent)
+                return
+            absent = others_than(present, absent)
 
-def _may_answer_again(asker: Asker, state: ORMExecuteState, guard: ActiveGuard) -> bool:
-    """Whether the guard may be asked as of now, not as of the first answer of the transaction."""
-    mapper = state.statement._propagate_attrs.get("plugin_subject")
-    return guard.feed is None or asker.catches_up_again(
-        state.session, guard, mapper, state.statement
-    )
+    def _permit_anew(self, state: ORMExecuteState, guard: ActiveGuard) -> Permit | None:
+        return self._eligibility.permit_anew(
+            state.session, guard, subject_of(state.statement), state.statement
+        )
 
 
 def _raise_alarm(guard: ActiveGuard, value: Any) -> None:

@@ -33,12 +33,12 @@ from typing import Any
 from sqlalchemy import Insert, event
 from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.engine.default import DefaultDialect
-from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError, StoreFailed
+from bloomstore.sql.attached import CHANGED, LEFT, OwnWritesByLoan, forget_catch_up
 from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.capture.dialect_patch import Wrap
 from bloomstore.sql.capture.pending import ALTERED, Pending
@@ -48,16 +48,15 @@ from bloomstore.sql.databases import traits_of
 from bloomstore.sql.databases.isolation import is_autocommit
 from bloomstore.sql.databases.sql_text import Effect, Text
 from bloomstore.sql.guards import foreign_listeners
-from bloomstore.sql.guards.caught_up import forget_catch_up
-from bloomstore.sql.guards.connection_settings import CHANGED, no_transaction
+from bloomstore.sql.guards.connection_settings import no_transaction
 from bloomstore.sql.guards.guard_set import Guards
+from bloomstore.sql.sqlalchemy_private import commits_on_return, has_events
 
 log = logging.getLogger("bloomstore.sql")
 
 PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
 READS_KEPT = 250  # alive, where SQLAlchemy may have dropped them: a few megabytes
 TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
-LEFT = "bloomstore/left"  # in connection.info, which outlives what the pool has lent
 _STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
 
 
@@ -77,10 +76,8 @@ class Capture:
         self._reads: set[Any] = set()
         self._texts: dict[tuple[str, str], Text] = {}  # by the kind of database, too
         self.settings = guards.settings
-        # By what the pool has lent: it is gone when the connection returns.
-        self._pendings: weakref.WeakKeyDictionary[Any, Pending] = weakref.WeakKeyDictionary()
-        # The same by weak reference: what a WeakKeyDictionary does in Python is done faster so.
-        self.written: dict[Any, Pending] = self._pendings.data  # type: ignore[attr-defined]
+        self._pendings: OwnWritesByLoan[Pending] = OwnWritesByLoan()
+        self.written = self._pendings.by_reference
         self._wraps: dict[Dialect, list[Wrap]] = {}  # engines with options share a dialect
 
     def listen(self, engine: Engine) -> None:
@@ -95,7 +92,7 @@ class Capture:
             "do_prepare_twophase": self._around_twophase,
             "do_commit_twophase": self._around_twophase,  # without a prepare
         }
-        if engine.pool._reset_on_return is ResetStyle.reset_commit:
+        if commits_on_return(engine.pool):
             event.listen(engine, "reset", self._given_back)
         self._wraps[engine.dialect] = [
             Wrap(engine.dialect, name, around) for name, around in arounds.items()
@@ -108,7 +105,7 @@ class Capture:
         collected by then is all there is.
         """
         wraps = self._wraps.pop(engine.dialect, [])
-        for pending in list(self._pendings.values()):
+        for pending in self._pendings.values():
             connection = pending.connection()
             if connection is not None and connection.dialect is engine.dialect:
                 try:
@@ -120,11 +117,15 @@ class Capture:
         if event.contains(engine, "reset", self._given_back):
             event.remove(engine, "reset", self._given_back)
 
+    def listens_to(self, bind: Engine | Connection) -> bool:
+        """Whether writes are seen; engines with other options share a dialect."""
+        return bind.dialect in self._wraps
+
     def pending(self, connection: Connection) -> Pending | None:
         """What the connection's transaction has written, if anything."""
         if not self.written or connection.closed or connection.invalidated:
             return None
-        found = self.written.get(weakref.ref(connection.connection))
+        found = self._pendings.of(connection.connection)
         if found is None or found.transaction() is not connection.get_transaction():
             return None
         with found.lock:
@@ -208,7 +209,7 @@ class Capture:
             return send()
         except BaseException as error:
             if not connection.closed and not connection.invalidated:
-                pending = self.written.get(weakref.ref(connection.connection))
+                pending = self._pendings.of(connection.connection)
                 if pending is not None and pending.waits_for(context):
                     # Of many rows some may be there; and who interrupts does not know either.
                     is_refused = isinstance(error, connection.dialect.loaded_dbapi.Error)
@@ -283,7 +284,7 @@ class Capture:
                 self._settle_in_flight(connection, pending, context)
         else:
             self._sees_write(connection, pending, plan, context)
-            if connection._has_events or connection.engine._has_events:
+            if has_events(connection) or has_events(connection.engine):
                 self._distrust(connection, pending, plan, context, statement, sent)
 
     def _sees_write(
@@ -333,10 +334,11 @@ class Capture:
     def _pending_of(self, connection: Connection) -> Pending:
         """What this transaction has written."""
         lent = connection.connection
-        found = self.written.get(weakref.ref(lent))
+        found = self._pendings.of(lent)
         if found is None:
-            found = self._pendings[lent] = Pending()
-            if connection.engine.pool._reset_on_return is ResetStyle.reset_commit:
+            found = Pending()
+            self._pendings.put(lent, found)
+            if commits_on_return(connection.engine.pool):
                 connection.info[LEFT] = found
         transaction = connection.get_transaction()
         before = found.transaction()

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from bloomstore.sql.attached import LAYER
+
 Around = Callable[["Wrap", Callable[..., Any]], Callable[..., Any]]
-LAYER = "bloomstore_layer"  # an attribute of the outermost function
 
 _changing = threading.Lock()  # protects every layer
 

@@ -154,6 +154,3 @@ class Pending:
                 self.unknown[guard] = str(why)
             except Exception as error:  # noqa: BLE001  types of the user, drivers, versions
                 self.unknown[guard] = f"its keys could not be read: {error!r}"
-
-
-UNUSABLE = Pending()  # stands for: this session cannot be answered

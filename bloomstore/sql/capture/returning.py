@@ -13,6 +13,7 @@ from sqlalchemy import Table, inspect
 from sqlalchemy.orm import Session
 
 from bloomstore.sql.guards.guard import ActiveGuard
+from bloomstore.sql.sqlalchemy_private import has_returning
 
 
 def with_returning(
@@ -24,7 +25,7 @@ def with_returning(
     """The INSERT that returns the guarded keys the server makes; None where it stays as it is."""
     entity = statement.entity_description.get("entity")
     mapper = None if entity is None else inspect(entity, raiseerr=False)
-    if mapper is None or statement._returning or statement.select is not None or not rows:
+    if mapper is None or has_returning(statement) or statement.select is not None or not rows:
         return None
     if len(mapper.tables) > 1:
         return None

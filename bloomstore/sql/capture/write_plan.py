@@ -20,6 +20,16 @@ from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnClause, 
 from bloomstore.sql.databases import traits_of
 from bloomstore.sql.databases.sql_text import Effect, Text
 from bloomstore.sql.guards.guard import ActiveGuard
+from bloomstore.sql.sqlalchemy_private import (
+    conflict_clause_of,
+    has_bind_expression,
+    has_rows,
+    inherits_own_rendering,
+    is_column_value,
+    prefixes_of,
+    rows_of,
+    values_of,
+)
 
 GuardsOf: TypeAlias = Callable[[TableClause], list[ActiveGuard]]
 
@@ -136,8 +146,7 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
 
 def _is_as_structured(element: Insert | Update | Delete) -> bool:
     """Whether the SQL of a write is SQLAlchemy's own, and its prefixes say nothing unknown."""
-    prefixes = " ".join(str(prefix) for prefix, _ in element._prefixes).upper().split()
-    return not hasattr(type(element), "_compiler_dispatcher") and _PREFIXES.issuperset(prefixes)
+    return not inherits_own_rendering(type(element)) and _PREFIXES.issuperset(prefixes_of(element))
 
 
 def _guards(
@@ -146,7 +155,7 @@ def _guards(
     """The guards of every table that the statement may change."""
     tables: list[Any] = [element.table]
     if isinstance(element, Update):  # UPDATE of several tables, as MySQL has it
-        columns = [key for key in _set_columns(element) if isinstance(key, ColumnClause)]
+        columns = [key for key in values_of(element) if isinstance(key, ColumnClause)]
         tables += [column.table for column in columns if column.table is not None]
     seen: set[TableClause] = set()
     for table in tables:
@@ -163,7 +172,7 @@ def _names(guard: ActiveGuard) -> set[str]:
 
 def _names_set(statement: Update, compiled: SQLCompiler) -> set[str]:
     """The names of what an UPDATE sets, or may set."""
-    keys = [*_set_columns(statement), *(compiled.column_keys or ())]
+    keys = [*values_of(statement), *(compiled.column_keys or ())]
     return {str(getattr(key, "name", key)).lower() for key in keys}
 
 
@@ -174,11 +183,9 @@ def _sets_rowid(
     names = set(_ROWIDS) - guard.live_names  # a column of such a name is only that column
     if not names or not traits_of(compiled.dialect).has_rowid:
         return False
-    keys: list[Any] = [*(compiled.column_keys or ()), *(element._values or {})]
-    keys += [key for rows in element._multi_values for row in rows for key in row]
-    if isinstance(element, Update):
-        keys += _set_columns(element)
-    clause: Any = element._post_values_clause if isinstance(element, Insert) else None
+    keys: list[Any] = [*(compiled.column_keys or ()), *values_of(element)]
+    keys += [key for row in rows_of(element) for key in row]
+    clause: Any = conflict_clause_of(element) if isinstance(element, Insert) else None
     keys += [key for key, _ in _pairs(clause)]
     by_key = {column.key: column.name for column in table.columns}
     return any(str(getattr(key, "name", by_key.get(key, key))).lower() in names for key in keys)
@@ -201,14 +208,14 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
         return Nowhere("inserted through a table that does not name the column")
     if statement.select is not None:
         return Nowhere("INSERT ... SELECT")
-    if statement._multi_values:
+    if has_rows(statement):
         return _inserted_in_one_go(statement, compiled, column)
-    given = _given(statement._values or {}, column)
+    given = _given(values_of(statement), column)
     if given is not None:
         return _bound(given, compiled)
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
-    if _names_loosely(statement._values or {}, column):
+    if _names_loosely(values_of(statement), column):
         return Nowhere("the column is named by another object")
     if column.primary_key:
         return Server(column, list(column.table.primary_key.columns).index(column))
@@ -220,7 +227,7 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
 def _inserted_in_one_go(statement: Insert, compiled: SQLCompiler, column: Column[Any]) -> Source:
     """VALUES (...), (...): the parameters are numbered."""
     names: list[str] = []
-    for row in (row for rows in statement._multi_values for row in rows):
+    for row in rows_of(statement):
         given = _given(row, column) if isinstance(row, dict) else None
         name = f"{column.key}_m{len(names)}"
         if isinstance(given, Null):
@@ -239,23 +246,18 @@ def _updated(statement: Update, compiled: SQLCompiler, column: Column[Any] | Non
         return Nowhere("updated through a table that does not name the column")
     if _ignores(statement):
         return Nowhere("UPDATE IGNORE may clip values")
-    given = _given(_set_columns(statement), column)
+    given = _given(values_of(statement), column)
     if given is not None:
         return _bound(given, compiled)
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
-    if _names_loosely(_set_columns(statement), column):
+    if _names_loosely(values_of(statement), column):
         return Nowhere("the column is named by another object")
     if column.key in (compiled.column_keys or ()):
         return Nowhere("a renamed parameter")
     if column.server_onupdate is not None or column.onupdate is not None:
         return Nowhere("an ON UPDATE default")
     return None
-
-
-def _set_columns(statement: Update) -> dict[Any, Any]:
-    ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0 keeps them apart
-    return dict(statement._values or {}) | dict(ordered or ())
 
 
 def _given(values: Any, column: Column[Any]) -> Any:
@@ -286,7 +288,7 @@ def _bound(value: Any, compiled: SQLCompiler) -> Source:
 def _sent_as(name: str, compiled: SQLCompiler, type_: Any = None) -> Source:
     """The parameter of this name, with the type that makes of it what is sent."""
     type_ = compiled.binds[name].type if type_ is None else type_
-    if type_._has_bind_expression:
+    if has_bind_expression(type_):
         return Nowhere("an SQL expression around the value")
     return Binds((name,), type_)
 
@@ -294,7 +296,7 @@ def _sent_as(name: str, compiled: SQLCompiler, type_: Any = None) -> Source:
 def _is_parameter(column: Column[Any], compiled: SQLCompiler) -> bool:
     """Whether the value comes with the execution's parameters, or from a default made here."""
     bind = compiled.binds.get(column.key)
-    return bind is not None and bind._is_crud
+    return bind is not None and is_column_value(bind)
 
 
 def _with_conflict(
@@ -303,7 +305,7 @@ def _with_conflict(
     """What ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE may set instead."""
     if _ignores(statement):
         return (Nowhere("INSERT IGNORE may clip values"),)
-    clause = statement._post_values_clause
+    clause = conflict_clause_of(statement)
     if clause is None:
         return sources
     guarded = {column.name.lower() for column in guard.declared.columns}
@@ -322,4 +324,4 @@ def _with_conflict(
 
 def _ignores(statement: Insert | Update) -> bool:
     """Whether a prefix says IGNORE, as MySQL has it."""
-    return any("IGNORE" in str(prefix).upper().split() for prefix, _ in statement._prefixes)
+    return "IGNORE" in prefixes_of(statement)

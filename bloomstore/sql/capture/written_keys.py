@@ -19,6 +19,7 @@ from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.databases.tokens import statements_of
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.key_maker import Made
+from bloomstore.sql.sqlalchemy_private import bind_processors_of
 
 
 def keys_of(
@@ -142,7 +143,7 @@ def _differ(row: Any, expected: Any) -> bool:
 
 
 def _values(context: Any, parameters: Any) -> dict[str, Any]:
-    processors = context.compiled._bind_processors
+    processors = bind_processors_of(context.compiled)
     return {
         name: processors[name](value) if name in processors else value
         for name, value in parameters.items()

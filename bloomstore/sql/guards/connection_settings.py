@@ -23,13 +23,13 @@ from typing import Any
 from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.orm import Session
 
+from bloomstore.sql.attached import CHANGED
 from bloomstore.sql.databases import database_of, drivers, traits_of
 from bloomstore.sql.databases.contract import Place, SettingsRead
 from bloomstore.sql.databases.isolation import level_of
 from bloomstore.sql.databases.sql_text import Effect
 from bloomstore.sql.guards import foreign_listeners
 
-CHANGED = "bloomstore/changed"  # in connection.info
 UNSETTLED = "the settings of the connection are not those that guards were compared with"
 
 

@@ -37,63 +37,52 @@ class ActiveGuard(TrustedFilter):
         super().__init__(store, declared)
         self.metrics = Metrics()
         self.feed = make_feed(self) if make_feed is not None and self.has_outbox else None
-        # Whether a key takes a commit, as far as is declared.
-        self.is_durable = (declared.guard.durability or store.options.durability) == "commit"
 
     # Asking ------------------------------------------------------------------------
 
-    def ask(self, value: object, pending: OwnWrites | None = None) -> Answer:
+    def ask(self, value: object, own_writes: OwnWrites | None = None) -> Answer:
         """The answer for a value as the application has it; a tuple for a composite key."""
+        answer = self.answer(value, own_writes)
+        self.metrics.count(answer)
+        return answer
+
+    def answer(self, value: object, own_writes: OwnWrites | None = None) -> Answer:
+        """The same, not counted: a session counts what a `get` came to instead."""
         try:
             believed = self.believed()
             if believed is None:
-                return self.unknown(self.doubt)
-            return self._ask_key(believed, self.key_of(value), pending)
+                return Answer.unknown(self.doubt)
+            return self._answer_of(believed, self.key_of(value), own_writes)
         except (Unclear, BloomStoreError) as why:
-            return self.unknown(str(why))
+            return Answer.unknown(str(why))
 
-    def _ask_key(self, believed: Filter, key: Key, pending: OwnWrites | None = None) -> Answer:
-        if pending is not None:
-            if self in pending.unknown:
-                return self.unknown(WRITTEN)
-            if key in pending.keys.get(self, ()):
-                self.metrics.maybe += 1
+    def _answer_of(self, believed: Filter, key: Key, own_writes: OwnWrites | None) -> Answer:
+        if own_writes is not None:
+            if self in own_writes.unknown:
+                return Answer.unknown(WRITTEN)
+            if key in own_writes.keys.get(self, ()):
                 return Answer.MAYBE
         try:
             if key not in believed:
-                self.metrics.absent += 1
                 return Answer.ABSENT
-            if believed.was_sound:
-                self.metrics.maybe += 1
-                return Answer.MAYBE
-            return self.unknown(str(believed.state))
         except BloomStoreError as error:
             self.reopen()
-            return self.unknown(str(error))
+            return Answer.unknown(str(error))
+        return self.answer_of_hit(believed)
 
-    def may_be_present(self, value: object) -> bool:
-        """Whether the filter has the value, where that says everything; a hit costs no more."""
-        asked = self.filter  # before the doubt, see trust.py
-        if type(value) is not self.own or self.doubt or self.feed is not None:
-            return False
+    def answer_of_hit(self, asked: Filter) -> Answer:
+        """The answer when this filter has reported a key: MAYBE if it was sound."""
         try:
-            found = value in asked and asked.was_sound
-        except BloomStoreError:
-            return False
-        self.metrics.maybe += found
-        return found
-
-    def is_absent(self, value: object, pending: OwnWrites | None = None) -> bool:
-        """`ask(...) is ABSENT`, as fast as it can be said for the usual types."""
-        asked = self.filter  # before the doubt, see trust.py
-        if type(value) is self.own and not self.doubt and not pending and value in self.room:
-            return self._ask_key(asked, value) is Answer.ABSENT  # type: ignore[arg-type]
-        return self.ask(value, pending) is Answer.ABSENT
+            return Answer.MAYBE if asked.was_sound else Answer.unknown(str(asked.state))
+        except BloomStoreError as error:
+            self.reopen()
+            return Answer.unknown(str(error))
 
     def unknown(self, reason: str) -> Answer:
         """UNKNOWN, counted."""
-        self.metrics.count_unknown(reason)
-        return Answer.unknown(reason)
+        answer = Answer.unknown(reason)
+        self.metrics.count(answer)
+        return answer
 
     # Keys --------------------------------------------------------------------------
 

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from bloomstore.sql.answer import Answer
+
 MOST_REASONS = 50
 
 
@@ -24,6 +26,32 @@ class Metrics:
     unknown: Counter[str] = field(default_factory=Counter)
     asked: int = 0
     asked_seconds: float = 0.0
+
+    def count(self, answer: Answer) -> None:
+        """One answer, of a lookup that is no `get`."""
+        if answer is Answer.ABSENT:
+            self.absent += 1
+        elif answer is Answer.MAYBE:
+            self.maybe += 1
+        else:
+            self.count_unknown(answer.reason)
+
+    def count_many(self, *, absent: int, maybe: int) -> None:
+        """The answers of many lookups at once."""
+        self.absent += absent
+        self.maybe += maybe
+
+    def count_get(self, *, was_there: bool) -> None:
+        """A `get` that was sent after a MAYBE."""
+        if was_there:
+            self.true_positives += 1
+        else:
+            self.false_positives += 1
+
+    def count_time(self, seconds: float) -> None:
+        """The time of one of these."""
+        self.asked += 1
+        self.asked_seconds += seconds
 
     def count_unknown(self, reason: str, count: int = 1) -> None:
         """Some reasons quote what was asked for: there is no end of them."""

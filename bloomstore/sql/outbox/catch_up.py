@@ -50,18 +50,17 @@ from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
 from bloomstore.rebuild.rebuild_lock import is_rebuilt
 from bloomstore.rebuild.state import read_state
+from bloomstore.sql.attached import MOVING, has_caught_up, mark_caught_up
 from bloomstore.sql.databases import database_of, traits_of
 from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.databases.isolation import is_autocommit
 from bloomstore.sql.databases.snapshot_sql import FLUSHED, INSERTED, IS_FED, IS_REWRITTEN, XMIN
-from bloomstore.sql.guards.caught_up import has_caught_up, mark_caught_up
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.record import Note
 from bloomstore.sql.guards.trust import INVALID
 from bloomstore.sql.schema.outbox_tables import key_names, outbox_name, trigger_names
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
 
-MOVING = "bloomstore/moving"  # in connection.info
 LONGEST = 50_000  # keys that one asker reads; the follower reads any number
 NOTED = 1_000  # keys after which the position is written down: a note is a durable commit
 BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it"

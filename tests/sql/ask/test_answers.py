@@ -405,12 +405,15 @@ def test_a_session_class_must_not_hide_what_another_one_overrides() -> None:
         def execute(self, *given: Any, **options: Any) -> Any:
             return super().execute(*given, **options)
 
-    class Good(Logged, GuardedSession):
-        pass
+    class Cached(Session):
+        def get(self, *given: Any, **options: Any) -> Any:
+            return super().get(*given, **options)
 
-    assert Good.execute is Logged.execute
-    with pytest.raises(TypeError, match="Bad: GuardedSession would hide execute of Logged"):
-        type("Bad", (GuardedSession, Logged), {})
+    for bases in [(Logged, GuardedSession), (GuardedSession, Logged)]:
+        assert type("Good", bases, {}).execute is Logged.execute  # type: ignore[attr-defined]
+    assert type("Good", (Cached, GuardedSession), {}).get is Cached.get  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="Bad: GuardedSession would hide get of Cached"):
+        type("Bad", (GuardedSession, Cached), {})
 
 
 @pytest.mark.parametrize("listener", [lowers_parameters, lowers_binds])
