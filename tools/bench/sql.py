@@ -5,12 +5,15 @@
     python tools/bench_sql.py --url postgresql+psycopg://...
 
     get miss, hit            GuardedSession.get against Session.get
+    first get miss           one absent get of a new session, as in a web request: a plain session
+                             begins a transaction for it
     Guarded() miss, hit      select(...).options(Guarded()) against the same without it
     no option                a session that listens and does not ask, against one that does not
     IN                       a list of 10 000 keys of which 99 % are absent, for entities and for
                              columns; "left out" has the same lists without their absent keys, as if
                              a guard cost nothing: no guard can gain more
-    commit                   one ORM insert, durability process and commit
+    commit                   one ORM insert, durability process and commit; and a table with two
+                             guards against the same table with one
 
 Both sides run in turns of many calls, on the same tables and each in a transaction that is open;
 elapsed time is compared, means include the false positives, and the filters have a target error of
@@ -82,6 +85,26 @@ class Payment(Ledger):
     __tablename__ = "bench_payments"
     id: Mapped[int] = mapped_column(
         primary_key=True, autoincrement=False, info={"bloomstore": Guard(durability="commit")}
+    )
+
+
+class Receipt(Ledger):
+    """One guard; Invoice is the same table with two."""
+
+    __tablename__ = "bench_receipts"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, info={"bloomstore": Guard(durability="commit")}
+    )
+    number: Mapped[int] = mapped_column(unique=True)
+
+
+class Invoice(Ledger):
+    __tablename__ = "bench_invoices"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, info={"bloomstore": Guard(durability="commit")}
+    )
+    number: Mapped[int] = mapped_column(
+        unique=True, info={"bloomstore": Guard(durability="commit")}
     )
 
 
@@ -171,6 +194,7 @@ def measure(kind: str, url: sa.URL, rows: int, rounds: int) -> Iterator[Line]:
         plugin.listen(guarded, ours)
         plugin.build(guarded)
         yield from lookups(kind, plain, ours, rows, rounds)
+        yield first_gets(kind, plain, ours, rows, rounds)
         plugin.unlisten()
         yield from costs(kind, url, plugin, rows, rounds)
         with bloomstore.open(Path(folder) / "t", durability="commit") as second:
@@ -262,6 +286,30 @@ def lookups(kind: str, plain: Any, ours: Any, rows: int, rounds: int) -> Iterato
         yield line(kind, name, statistics.median(was), statistics.median(now), goal, gains=True)
 
 
+def first_gets(kind: str, plain: Any, ours: Any, rows: int, rounds: int) -> Line:
+    """What one absent get takes in a session that was made before and has no connection yet."""
+    absent = iter(range(10**12, 10**13))
+
+    def first(factory: Any, count: int) -> float:
+        sessions = [factory() for _ in range(count)]
+        seconds = 0.0
+        for session in sessions:
+            key = next(absent)
+            begin = time.perf_counter()
+            session.get(User, key)
+            seconds += time.perf_counter() - begin
+            session.close()
+        return seconds / count * 1e6
+
+    was, now = [], []
+    for _ in range(rounds):
+        was.append(first(plain, 300))
+        now.append(first(ours, 3000))
+    goal = 40 if kind == "sqlite" else 60
+    median = statistics.median
+    return line(kind, "first get miss of a session", median(was), median(now), goal, gains=True)
+
+
 def costs(kind: str, url: sa.URL, plugin: BloomPlugin, rows: int, rounds: int) -> Iterator[Line]:
     """What a guard costs when keys are there, or nobody asks."""
     is_sqlite = kind == "sqlite"
@@ -314,9 +362,9 @@ def commits(
     numbers = iter(range(10**9))
     environment = lmdb.open(str(folder / "bare"), map_size=1 << 24)
 
-    def insert(factory: Any, entity: Any) -> float:
+    def insert(factory: Any, entity: Any, *more: str) -> float:
         with factory() as session:
-            session.add(entity(id=next(numbers)))
+            session.add(entity(**{name: next(numbers) for name in ("id", *more)}))
             begin = time.perf_counter()
             session.commit()
             return (time.perf_counter() - begin) * 1e6
@@ -343,6 +391,8 @@ def commits(
             "plain payment": partial(insert, bare, Payment),
             "lmdb": partial(insert_beside, beside),
             "commit": partial(insert, kept, Payment),
+            "one guard": partial(insert, kept, Receipt, "number"),
+            "two guards": partial(insert, kept, Invoice, "number"),
         }
         times: dict[str, list[float]] = {name: [] for name in turns}
         for _ in range(4):
@@ -360,6 +410,8 @@ def commits(
     yield line(kind, "commit, durability commit, beyond the plain one, in LMDB commits",
                usual["lmdb"] - usual["plain payment"], usual["commit"] - usual["plain payment"],
                1.5 if kind == "postgresql" else math.inf, gains=False)  # fmt: skip
+    yield line(kind, "commit, durability commit, two guards against one", usual["one guard"],
+               usual["two guards"], 1.15, gains=False)  # fmt: skip
 
 
 def line(
