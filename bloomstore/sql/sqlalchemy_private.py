@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
 from sqlalchemy.event.attr import _EmptyListener
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.pool import Pool, QueuePool, SingletonThreadPool
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.cache_key import NO_CACHE
@@ -40,14 +41,7 @@ def is_clean(session: Any) -> bool:
 
 def is_clean_and_lacks(session: Any, kind: type, key: Any) -> bool:
     """Whether an autoflush would send nothing and no object of this class and key is loaded."""
-    identities = session.identity_map
-    loaded = identities._dict
-    return not (
-        session._new
-        or session._deleted
-        or identities._modified
-        or (loaded and (kind, (key,), None) in loaded)
-    )
+    return is_clean(session) and (kind, (key,), None) not in session.identity_map._dict
 
 
 def is_as_before(
@@ -111,6 +105,16 @@ def identity_class(mapper: Any) -> type:
 def is_disposed(mapper: Any) -> bool:
     """Whether the class is no longer mapped by this mapper."""
     return bool(mapper._dispose_called)
+
+
+def mappers_of(table: Any) -> list[Any]:
+    """The mappers whose own table this is: no public way leads from a table to its classes."""
+    return [
+        mapper
+        for registry in _all_registries()
+        for mapper in registry.mappers
+        if mapper.local_table is table
+    ]
 
 
 class OneExecution(Session):

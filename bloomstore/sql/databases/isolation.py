@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from bloomstore.sql.databases import traits_of
+from bloomstore.sql.sqlalchemy_private import isolation_level_on_connect
 
 
 def allows_skipping(bind: Any) -> bool:
@@ -38,7 +39,7 @@ def level_of(bind: Any) -> str:
     dialect = bind.dialect
     return str(
         bind.get_execution_options().get("isolation_level")
-        or getattr(dialect, "_on_connect_isolation_level", None)
+        or isolation_level_on_connect(dialect)
         or getattr(dialect, "default_isolation_level", None)
         or ""
     )

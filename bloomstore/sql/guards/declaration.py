@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqlalchemy import Column, MetaData, Table, TypeDecorator
-from sqlalchemy.orm.mapper import _all_registries  # no public way leads from a table to its class
 
 from bloomstore import Durability, Scalable
 from bloomstore.errors import SpecError
+from bloomstore.sql.sqlalchemy_private import has_bind_expression, mappers_of
 
 INFO = "bloomstore"
 
@@ -137,7 +137,7 @@ def _declare(guard: Guard, table: Table, columns: tuple[Column[object], ...]) ->
                 f"{where} is a {type(column.type).__name__}: it needs Guard(deterministic=True),"
                 " which says that equal values are sent as equal ones"
             )
-        if column.type._has_bind_expression:
+        if has_bind_expression(column.type):
             raise SpecError(
                 f"{where} is a {type(column.type).__name__} with an SQL expression around each"
                 " value: what is stored is not what is sent, so it cannot be guarded"
@@ -156,9 +156,7 @@ def _of_classes(table: Table) -> list[Guard]:
     """The guards in __bloomstore__ of the classes whose own table this is."""
     return [
         guard
-        for registry in _all_registries()
-        for mapper in registry.mappers
-        if mapper.local_table is table
+        for mapper in mappers_of(table)
         for guard in _several(vars(mapper.class_).get("__bloomstore__"))
     ]
 

@@ -21,6 +21,7 @@ from sqlalchemy.engine.events import ConnectionEvents
 from sqlalchemy.pool import NullPool
 
 from bloomstore.sql.databases import traits_of
+from bloomstore.sql.sqlalchemy_private import has_events
 
 # Events of statements and transactions, whose listeners are given a connection.
 _TOLD = """before_execute after_execute before_cursor_execute after_cursor_execute commit rollback
@@ -46,7 +47,7 @@ def may_set(connection: Connection) -> bool:
     engine, pool = connection.engine, connection.engine.pool.dispatch
     if are_foreign(pool.checkout) or are_foreign(pool.checkin) or are_foreign(pool.reset):
         return True
-    if not (connection._has_events or engine._has_events):
+    if not (has_events(connection) or has_events(engine)):
         return False
     heard = connection.dispatch
     return bool(heard.engine_connect or heard.savepoint or _are_told_of_begin(connection)) or (
@@ -68,7 +69,7 @@ def may_set_next(engine: Engine) -> bool:
         any(map(_is_of_application, heard.connect)) or bool(engine.dialect.dispatch.do_connect)
     ):
         return True
-    return engine._has_events and bool(engine.dispatch.engine_connect or _are_told_of_begin(engine))
+    return has_events(engine) and bool(engine.dispatch.engine_connect or _are_told_of_begin(engine))
 
 
 def _are_told_of_begin(bind: Connection | Engine) -> bool:
@@ -83,9 +84,9 @@ def may_rewrite(bind: Connection | Engine) -> bool:
     wraps them. But they may change values where they are.
     """
     engine = bind.engine
-    if engine.dialect._has_events and are_foreign(engine.dialect.dispatch.do_execute):
+    if has_events(engine.dialect) and are_foreign(engine.dialect.dispatch.do_execute):
         return True
-    if not (bind._has_events or engine._has_events):
+    if not (has_events(bind) or has_events(engine)):
         return False
     heard = bind.dispatch
     return (

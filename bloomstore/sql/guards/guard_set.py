@@ -30,6 +30,7 @@ from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import Live, read_live
 from bloomstore.sql.guards.record import PREFIX, Note
 from bloomstore.sql.schema.incarnation import read_again
+from bloomstore.sql.sqlalchemy_private import plain_column
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -300,7 +301,7 @@ class Undeclared(ActiveGuard):
 def _column(element: Any) -> Column[Any]:
     """The Column behind a mapped attribute or a Column."""
     found = element.__clause_element__() if hasattr(element, "__clause_element__") else element
-    found = found._deannotate() if hasattr(found, "_deannotate") else found
+    found = plain_column(found)
     if not isinstance(found, Column):
         raise SpecError(f"expected a column or a mapped attribute, got {element!r}")
     return found

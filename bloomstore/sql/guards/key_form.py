@@ -21,6 +21,7 @@ from bloomstore.sql.databases.canonical import Canon
 from bloomstore.sql.guards.declaration import Declared
 from bloomstore.sql.guards.live_table import Live, read_live
 from bloomstore.sql.schema.outbox_tables import trigger_names
+from bloomstore.sql.sqlalchemy_private import affinity_of, dialect_type, result_processor_of
 
 
 def doubt_of(declared: Declared, live: Live) -> str:
@@ -127,7 +128,7 @@ def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
         return ""
     maker: Any = dialect.statement_compiler(dialect, None)
     try:
-        cast = maker.render_bind_cast(type_, type_._unwrapped_dialect_impl(dialect), "")
+        cast = maker.render_bind_cast(type_, dialect_type(type_, dialect), "")
     except CompileError:  # a type that has no name is no cast
         return ""
     cast = cast.removeprefix("::").lower().replace(", ", ",").replace('"', "")
@@ -152,7 +153,7 @@ def is_read_raw(type_: Any, dialect: Dialect) -> bool:
     if isinstance(type_, Uuid):
         return True  # whichever way it is written, it is one key
     try:
-        return type_._cached_result_processor(dialect, None) is None
+        return result_processor_of(type_, dialect) is None
     except SQLAlchemyError:  # it depends on what the server says of the column
         return False
 
@@ -165,7 +166,7 @@ def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
     the live column has another type, the result is stored.
     """
     made: Callable[[Any], Any] | None = type_.dialect_impl(dialect).bind_processor(dialect)
-    affinity = type_._type_affinity
+    affinity = affinity_of(type_)
     if affinity not in (Integer, Date, DateTime) or not traits_of(dialect).casts_values:
         return made
     is_aware = bool(getattr(type_, "timezone", False))

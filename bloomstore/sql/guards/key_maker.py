@@ -19,6 +19,7 @@ from bloomstore.sql.databases.canonical import Canon, Unclear
 from bloomstore.sql.guards import key_form
 from bloomstore.sql.guards.declaration import Declared
 from bloomstore.sql.guards.live_table import Live
+from bloomstore.sql.sqlalchemy_private import affinity_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class KeyMaker:
         if sent is None:
             raise Unclear("NULL is never a key")
         compared = type_.coerce_compared_value(operators.eq, value)
-        if compared is not type_ and compared._type_affinity is not type_._type_affinity:
+        if compared is not type_ and affinity_of(compared) is not affinity_of(type_):
             other = _processed(value, key_form.processor_of(compared, self._live.dialect))
             if of(other) != of(sent):
                 raise Unclear(f"{value!r} is sent as {compared!r}, or as {type_!r}")
