@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, create_engine
 from sqlalchemy.engine.events import ConnectionEvents
 from sqlalchemy.pool import NullPool
 
@@ -66,7 +66,9 @@ def may_set_next(engine: Engine) -> bool:
     if are_foreign(heard.checkout) or are_foreign(heard.checkin) or are_foreign(heard.reset):
         return True
     if isinstance(pool, NullPool) and (
-        any(map(_is_of_application, heard.connect)) or bool(engine.dialect.dispatch.do_connect)
+        any(map(_is_of_application, heard.connect))
+        or bool(engine.dialect.dispatch.do_connect)
+        or getattr(pool._creator, "__module__", "") != create_engine.__module__  # not its own
     ):
         return True
     return has_events(engine) and bool(engine.dispatch.engine_connect or _are_told_of_begin(engine))

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import String, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+from sqlalchemy.pool import NullPool
 
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from bloomstore.sql.guards.connection_settings import CHANGED
@@ -283,6 +284,42 @@ def test_a_listener_leads_each_tenant_to_its_own_tables(
         assert asked(session, 777) == (False, False)
     plugin.unlisten()
     engine.dispose()
+
+
+@only_postgresql
+@pytest.mark.parametrize("given", ["creator", "do_connect", "connect"])
+def test_a_pool_that_keeps_nothing_may_have_a_connection_for_each_tenant(
+    store, engine, elsewhere, given
+) -> None:
+    TENANT.set("public")
+
+    def options() -> str:
+        return f"-csearch_path={TENANT.get()}"
+
+    def make() -> Any:
+        assert engine.dialect.dbapi is not None
+        arguments = engine.dialect.create_connect_args(engine.url)[1]
+        return engine.dialect.dbapi.connect(**arguments, options=options())
+
+    more = {"creator": make} if given == "creator" else {}
+    other = sa.create_engine(engine.url, poolclass=NullPool, **more)
+    if given == "do_connect":
+        sa.event.listen(other, given, lambda d, r, a, named: named.update(options=options()))
+    elif given == "connect":
+
+        def leads(raw: Any, record: Any) -> None:
+            raw.execute(f"SET search_path = {TENANT.get()}")
+            raw.commit()
+
+        sa.event.listen(other, given, leads)
+    sessions = sessionmaker(other, class_=GuardedSession)
+    plugin = BloomPlugin(store, User.metadata)
+    plugin.listen(other, sessions)
+    plugin.build(other)
+    TENANT.set(elsewhere)
+    with sessions() as session:
+        assert session.get(User, 777) is not None
+    plugin.unlisten()
 
 
 @servers
