@@ -54,14 +54,14 @@ _SAMPLE = 64
 class FilterStore(OpenStore, Protocol):
     """What a handle needs of its store besides."""
 
-    views: threading.RLock
-    batches: Batches
-    group: Group
+    _views: threading.RLock
+    _batches: Batches
+    _group: Group
 
-    def require_writable(self) -> None:
+    def _require_writable(self) -> None:
         """Raises StoreClosed or StoreReadOnly."""
 
-    def has(self, core: Core) -> bool:
+    def _has(self, core: Core) -> bool:
         """Whether these are the open files of this store still."""
 
 
@@ -79,8 +79,8 @@ class Filter(OneKey):
         self._number = view.row.number
         self.name = view.row.name
         self._view = view
-        self._batches = store.batches.open
-        self._use(store.core, view)
+        self._batches = store._batches.open
+        self._use(store._core, view)
 
     @property
     def number(self) -> int:
@@ -118,7 +118,7 @@ class Filter(OneKey):
         series. Several threads ask for large integer arrays; BLOOMSTORE_THREADS limits them.
         """
         view = self._current()
-        if view.state.is_sound and self._store.batches.mine is None:
+        if view.state.is_sound and self._store._batches.mine is None:
             answers = view.live.find_keys(keys, self._seed)
             if answers is not None:
                 self._take_fast_path(view)
@@ -142,7 +142,7 @@ class Filter(OneKey):
         itself: when an error ends the call, keys of earlier chunks may stay added. Several threads
         share large chunks; BLOOMSTORE_THREADS limits them.
         """
-        batch = self._store.batches.mine
+        batch = self._store._batches.mine
         if batch is not None:
             return self._collect(batch, fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL))
         view = self._current()
@@ -151,14 +151,14 @@ class Filter(OneKey):
         most = writer.TURN_KEYS if is_bulk or in_turns else MAX_PRINTS_PER_CALL
         chunks = fingerprint_chunks(keys, self._seed, most)
         if is_bulk:
-            with self._store.changing("a bulk load") as core:
+            with self._store._changing("a bulk load") as core:
                 view = self._certain()
                 if bulk_load.is_bulk(view, keys):
                     return bulk_load.load(core, view, chunks)
         added = 0
         try:
             if in_turns:
-                core = self._store.core
+                core = self._store._core
                 while (new := writer.add_turn(core, self._certain, chunks)) is not None:
                     added += new
                 return added
@@ -171,12 +171,12 @@ class Filter(OneKey):
     @whole
     def stats(self) -> FilterStats:
         """Keys, stages, bits, fill, errors, state."""
-        return stats_of(self._store.core, self._current())
+        return stats_of(self._store._core, self._current())
 
     @whole
     def estimate_count(self) -> Estimate:
         """How many different keys were added, estimated from counts and bits."""
-        return count_of(self._store.core, self._current())
+        return count_of(self._store._core, self._current())
 
     @property
     @whole
@@ -190,7 +190,7 @@ class Filter(OneKey):
         return [token for token, reason in self._fences().items() if reason.code == code]
 
     def _fences(self) -> dict[str, Reason]:
-        return load_view(self._store.core, self.name, self._number).row.fences
+        return load_view(self._store._core, self.name, self._number).row.fences
 
     @whole
     def fence(self, reason: str | Reason, *, renew: bool = False) -> str:
@@ -201,7 +201,7 @@ class Filter(OneKey):
         same code, or, where the reason is only text, with the same text.
         """
         token, why = uuid.uuid4().hex, check_reason(reason)
-        with self._store.changing("fence") as core:
+        with self._store._changing("fence") as core:
             self._certain()  # raises when the filter was dropped
             with core.change() as change:
                 fences = change.update_filter(self.name).fences
@@ -214,7 +214,7 @@ class Filter(OneKey):
     @whole
     def unfence(self, *tokens: str) -> None:
         """Takes fences away; an unknown token is no error (it may have been taken before)."""
-        with self._store.changing("unfence") as core:
+        with self._store._changing("unfence") as core:
             self._certain()
             with core.change() as change:
                 row = change.update_filter(self.name)
@@ -240,7 +240,7 @@ class Filter(OneKey):
             view = self._view
             if view.generation != generation:
                 return self._add(prints) == 1
-            group, core = self._store.group, self._store.core
+            group, core = self._store._group, self._store._core
             return group.add(core, self._certain, prints, keep=False, seen=view, handle=self) == 1
         except BaseException:  # as `whole`, in less time
             surrender(least)
@@ -252,19 +252,19 @@ class Filter(OneKey):
             return np.ones(len(prints), np.bool_)
         found = view.live.find(prints)
         self._take_fast_path(view)
-        batch = self._store.batches.mine
+        batch = self._store._batches.mine
         return found if batch is None else found | batch.find(self._number, prints)
 
     def _add(self, prints: NDArray[np.uint64]) -> int:
-        batch = self._store.batches.mine
+        batch = self._store._batches.mine
         if batch is not None:
             return self._collect(batch, [prints])
-        self._store.require_writable()
+        self._store._require_writable()
         view = self._current()
         self._take_fast_path(view)
         # A key that every chain of a sound filter reports was made durable with its bits.
         # The second look at the generation says that no rebuild had begun by then.
-        core = self._store.core
+        core = self._store._core
         keep = view.row.durability == "process"
         is_kept = keep and core.lock.keeper.is_free  # then the writer lock costs nothing
         if (
@@ -280,16 +280,16 @@ class Filter(OneKey):
             return 0
         seen = None if keep or self._fast_generation != view.generation else view
         # Known keys go along: a rebuild that begins before the lock is held must get them too.
-        return self._store.group.add(core, self._certain, prints, keep=keep, seen=seen)
+        return self._store._group.add(core, self._certain, prints, keep=keep, seen=seen)
 
     def _collect(self, batch: Batch, chunks: abc.Iterable[NDArray[np.uint64]]) -> int:
         """Takes keys into a batch, known ones too: a rebuild may have begun when it ends."""
-        self._store.require_writable()
+        self._store._require_writable()
         added = 0
         for prints in chunks:
             view = self._current()
             added += batch.collect(self._core, view, prints, view.live.find(prints))
-            with self._store.views:
+            with self._store._views:
                 self._pause()  # from now on a lookup inside must find more than the bits say
         return added
 
@@ -307,7 +307,7 @@ class Filter(OneKey):
         Raises where the catalog cannot be read: keys that are added to the stages of an older view
         are lost, and what is written from it may take the place of what others have written.
         """
-        core = self._store.core
+        core = self._store._core
         view = self._view
         is_current = core.words[GENERATION] == view.generation and core is self._core
         is_current = is_current and (core.loss is None or not view.state.is_sound)
@@ -319,7 +319,7 @@ class Filter(OneKey):
 
     def _use(self, core: Core, view: FilterView) -> None:
         """Makes the view the one that is asked, on the fast path too if its "no" is certain."""
-        with self._store.views:
+        with self._store._views:
             is_news = view.state != self._view.state and not view.state.is_sound
             self._core = core
             self._view = view
@@ -361,7 +361,7 @@ class Filter(OneKey):
     def _take_fast_path(self, view: FilterView) -> None:
         """After a lookup that may have verified the last blocks."""
         if self._fast_generation == NEVER and view.live.is_verified:
-            with self._store.views:
+            with self._store._views:
                 self._resume()
 
     def _resume(self) -> None:
@@ -372,9 +372,9 @@ class Filter(OneKey):
         """
         view = self._view
         self._fast_generation = NEVER
-        may = view.state.is_sound and view.live.is_verified and self._store.has(self._core)
+        may = view.state.is_sound and view.live.is_verified and self._store._has(self._core)
         may = may and self._core.loss is None
-        if may and not self._store.batches.has_keys_of(self._number):
+        if may and not self._store._batches.has_keys_of(self._number):
             self._point(self._core, view)
             self._fast_generation = view.generation
 

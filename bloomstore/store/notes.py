@@ -23,7 +23,7 @@ class Notes(abc.MutableMapping[str, bytes]):
 
     @whole
     def __getitem__(self, name: str) -> bytes:
-        with self._store.core.catalog.read() as view:
+        with self._store._core.catalog.read() as view:
             value = view.note(_key(name))
         if value is None:
             raise NoteNotFound(name)
@@ -32,7 +32,7 @@ class Notes(abc.MutableMapping[str, bytes]):
     @whole
     def __setitem__(self, name: str, value: bytes) -> None:
         key, value = _key(name), _checked(value)
-        with self._store.changing("a note") as core, core.change() as change:
+        with self._store._changing("a note") as core, core.change() as change:
             core.catalog.require_room()
             change.put_note(key, value)
 
@@ -43,7 +43,7 @@ class Notes(abc.MutableMapping[str, bytes]):
         `make` is given None where there is no note; None from it changes nothing.
         """
         key = _key(name)
-        with self._store.changing("a note") as core, core.change() as change:
+        with self._store._changing("a note") as core, core.change() as change:
             value = make(change.note(key))
             if value is not None:
                 core.catalog.require_room()
@@ -52,19 +52,19 @@ class Notes(abc.MutableMapping[str, bytes]):
     @whole
     def __delitem__(self, name: str) -> None:
         key = _key(name)
-        with self._store.changing("a note") as core, core.change() as change:
+        with self._store._changing("a note") as core, core.change() as change:
             if change.note(key) is None:
                 raise NoteNotFound(name)
             change.delete_note(key)
 
     @whole
     def __iter__(self) -> abc.Iterator[str]:
-        with self._store.core.catalog.read() as view:
+        with self._store._core.catalog.read() as view:
             return iter([key.decode(errors="replace") for key in view.note_keys()])
 
     @whole
     def __len__(self) -> int:
-        with self._store.core.catalog.read() as view:
+        with self._store._core.catalog.read() as view:
             return len(view.note_keys())
 
 

@@ -60,16 +60,16 @@ def open_store(
                     f"{folder.path} is already open in this process with {store.options},"
                     f" asked for {options}"
                 )
-            store.core.catalog.require_alive()
-            store.users += 1
+            store._core.catalog.require_alive()
+            store._users += 1
             return store
         with own_errors(opening):
             store = Store(folder, options)
         try:
             open_stores.remember(store)
-            store.core.end(is_done=True)
+            store._core.end(is_done=True)
         except BaseException:
             open_stores.forget(store)
-            store.core.close()
+            store._core.close()
             raise
         return store

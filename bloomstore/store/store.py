@@ -75,20 +75,20 @@ class Store:
     def __init__(self, folder: Folder, options: StoreOptions) -> None:
         self.path = folder.path
         self.options = options
-        self.users = 1  # how many `open` calls share this object
+        self._users = 1  # how many `open` calls share this object
         # Protects which view each handle asks and whether it may ask fast.
-        self.views = threading.RLock()
-        self.batches = Batches()
-        self.group = Group()
+        self._views = threading.RLock()
+        self._batches = Batches()
+        self._group = Group()
         self._filters: dict[str, Filter] = {}
-        self._core: Core | None = open_core(folder, options)
+        self._opened: Core | None = open_core(folder, options)
         self._closing: Core | None = None
         self._is_told = False  # that it was lost
 
     @property
-    def core(self) -> Core:
+    def _core(self) -> Core:
         """The open files, reopened in a forked child. Raises StoreClosed."""
-        core = self._core
+        core = self._opened
         if core is None:
             raise StoreClosed(f"the store at {self.path} is closed")
         if core.process != os.getpid():
@@ -119,7 +119,7 @@ class Store:
         fences = {} if fence is None else {uuid.uuid4().hex: check_reason(fence)}
         first = spec.stage(0, ())
         assert first is not None
-        with self.changing("create") as core:
+        with self._changing("create") as core:
             with core.catalog.write() as change:
                 if change.filter_row(name) is not None:
                     raise FilterExists(name)
@@ -167,7 +167,7 @@ class Store:
     @whole
     def __getitem__(self, name: str) -> Filter:
         check_name(name)
-        core = self.core
+        core = self._core
         known = self._filters.get(name)
         if known is not None:
             try:
@@ -177,7 +177,7 @@ class Store:
             else:
                 return known
         found = Filter(self, load_view(core, name))
-        with self.views:
+        with self._views:
             return self._filters.setdefault(name, found)
 
     @whole
@@ -186,24 +186,24 @@ class Store:
             known = check_name(name)
         except SpecError:
             return False
-        with self.core.catalog.read() as view:
+        with self._core.catalog.read() as view:
             return view.has_filter(known)
 
     @whole
     def __iter__(self) -> abc.Iterator[str]:
-        with self.core.catalog.read() as view:
+        with self._core.catalog.read() as view:
             return iter(view.filter_names())
 
     @whole
     def __len__(self) -> int:
-        with self.core.catalog.read() as view:
+        with self._core.catalog.read() as view:
             return len(view.filter_names())
 
     @whole
     def drop(self, name: str) -> None:
         """Removes a filter and its files. Its handles raise FilterNotFound from then on."""
         check_name(name)
-        with self.changing("drop") as core:
+        with self._changing("drop") as core:
             with core.change() as change:
                 try:
                     row = change.filter_row(name)
@@ -226,8 +226,15 @@ class Store:
         there, by no other thread or task. An exception discards all of it. More than 65 536 keys
         are committed in parts, each atomic.
         """
-        self.require_writable()
-        return self.batches.block(lambda batch: finish(self.core, batch))
+        self._require_writable()
+        return self._batches.block(lambda batch: finish(self._core, batch))
+
+    def apart(self) -> contextlib.AbstractContextManager[None]:
+        """A block outside of any batch: keys that are added inside are durable at once.
+
+        For plugins, whose keys must not wait for the end of a batch of the application.
+        """
+        return self._batches.apart() if self._batches.open else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def rebuild(
@@ -245,37 +252,47 @@ class Store:
     @whole
     def checkpoint(self) -> None:
         """Writes all bits to their segments and empties the journal."""
-        with self.changing("checkpoint") as core:
+        with self._changing("checkpoint") as core:
             checkpoint.every_filter(core)
 
     def check(self, only: str | None = None) -> abc.Iterator[Problem]:
         """Reads everything and yields every problem; `only` names one filter. Changes nothing."""
-        problems = check_store(self.core, only)
+        problems = check_store(self._core, only)
         return iter(whole(lambda: next(problems, None)), None)
 
     @whole
     def backup(self, folder: str | os.PathLike[str]) -> None:
         """Writes a consistent copy of the store into a new folder while the store is in use."""
-        self.require_writable()
-        backup.backup_store(self.core, Folder(folder))
+        self._require_writable()
+        backup.backup_store(self._core, Folder(folder))
 
     @whole
     def repair(self) -> abc.Iterator[repair.Repair]:
         """Mends what can be mended and says what it did and what only a rebuild can mend."""
-        self.require_writable()
-        return iter(list(repair.repair_store(self.core)))
+        self._require_writable()
+        return iter(list(repair.repair_store(self._core)))
 
     @property
     @whole
     def incarnation(self) -> str:
         """Differs between a store and every copy of it, whoever has made the copy."""
-        with self.core.catalog.read() as view:
-            return f"{view.identity().incarnation}/{self.core.catalog.file_number}"
+        with self._core.catalog.read() as view:
+            return f"{view.identity().incarnation}/{self._core.catalog.file_number}"
 
     @property
     def generation(self) -> int:
         """Raised whenever filters come or go, change their state, or get another chain."""
-        return int(self.core.words[GENERATION])
+        return int(self._core.words[GENERATION])
+
+    @property
+    def boot(self) -> str:
+        """Names the present boot of the machine; it differs after every restart."""
+        return self._core.boot
+
+    @property
+    def is_writing_here(self) -> bool:
+        """Whether this thread is in the middle of a change: it cannot begin another one."""
+        return self._core.lock.is_mine
 
     @property
     def notes(self) -> Notes:
@@ -289,26 +306,26 @@ class Store:
         An exception in the middle, Ctrl-C say, is raised; closing it again does what is left.
         """
         with open_stores.lock:
-            core = self._core if self._closing is None else self._closing
+            core = self._opened if self._closing is None else self._closing
             if core is None:
                 return
-            if self.users > 1:
-                self.users -= 1
+            if self._users > 1:
+                self._users -= 1
                 return
             try:
                 is_begun, self._closing = self._closing is not None, core
                 if not (is_begun or self.options.read_only) and core.process == os.getpid():
                     self._checkpoint_at_close(core)
             finally:
-                self._core = None
+                self._opened = None
                 self._pause_handles()
                 self._filters.clear()
                 core.close()
                 open_stores.forget(self)
-                self.users, self._closing = 0, None
+                self._users, self._closing = 0, None
 
     @property
-    def is_closing(self) -> bool:
+    def _is_closing(self) -> bool:
         """Whether it was closed half: nobody can use it, and it must be closed again."""
         return self._closing is not None
 
@@ -322,79 +339,79 @@ class Store:
         with contextlib.suppress(StoreLocked), writing(core):
             checkpoint.every_filter(core)
 
-    def has(self, core: Core) -> bool:
+    def _has(self, core: Core) -> bool:
         """Whether these are the open files of this store still."""
-        return self._core is core
+        return self._opened is core
 
-    def require_writable(self) -> None:
+    def _require_writable(self) -> None:
         """Raises StoreClosed or StoreReadOnly."""
-        if self.core.options.read_only:
+        if self._core.options.read_only:
             raise StoreReadOnly(f"{self.path} was opened read-only")
 
     @contextlib.contextmanager
-    def changing(self, what: str) -> abc.Iterator[Core]:
+    def _changing(self, what: str) -> abc.Iterator[Core]:
         """The writer lock, for operations that cannot be part of a batch."""
-        self.require_writable()
-        if self.batches.mine is not None:
+        self._require_writable()
+        if self._batches.mine is not None:
             raise BatchError(f"{what} cannot be part of a batch")
-        core = self.core
+        core = self._core
         with writing(core):
             yield core
 
     def _forget(self, handle: Filter) -> None:
         """Takes out the handle of a dropped filter, unless a new one has its name by now."""
-        with self.views:
+        with self._views:
             if self._filters.get(handle.name) is handle:
                 del self._filters[handle.name]
 
     def _pause_handles(self) -> None:
-        with self.views:
+        with self._views:
             for handle in self._filters.values():
                 handle._pause()
 
-    def look(self, end: End) -> None:
+    def _look(self, end: End) -> None:
         """Makes lookups answer "maybe" if the store is lost; gives up when it is told to end."""
-        core = self._core
+        core = self._opened
         if core is None or core.is_closed or not core.is_lost():
             return
-        while not self.views.acquire(timeout=0.01):
+        while not self._views.acquire(timeout=0.01):
             if end.is_set:
                 return
         try:
             self._pause_handles()
         finally:
-            self.views.release()
+            self._views.release()
         if not self._is_told:
             self._is_told = True
             log.error("%s: every answer is maybe, %s", self.path, core.loss)
 
-    def before_fork(self) -> None:
+    def _before_fork(self) -> None:
         """Waits until no thread writes or reads the catalog."""
-        if self._core is not None:
-            self._core.lock.pause_threads()
-            self._core.catalog.pause()
+        if self._opened is not None:
+            self._opened.lock.pause_threads()
+            self._opened.catalog.pause()
 
-    def after_fork_in_parent(self) -> None:
+    def _after_fork_in_parent(self) -> None:
         """Lets threads go on."""
-        if self._core is not None:
-            self._core.catalog.resume()
-            self._core.lock.resume_threads()
+        if self._opened is not None:
+            self._opened.catalog.resume()
+            self._opened.lock.resume_threads()
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """Closes what belongs to the parent; handles find out through their generation."""
-        self.views = threading.RLock()
-        self.group = Group()
-        self.batches.open.clear()
+        self._views = threading.RLock()
+        self._group = Group()
+        self._batches.open.clear()
         self._pause_handles()
-        if self._core is not None:
-            self._core.abandon()
+        if self._opened is not None:
+            self._opened.abandon()
 
     @whole
     def _reopen(self, old: Core) -> Core:
         """In a forked child: leaves the parent's files alone and opens its own."""
-        with self.views:
-            if self._core is not old:
-                return self.core
+        with self._views:
+            if self._opened is not old:
+                return self._core
             try:
                 core = open_core(old.folder, old.options)
                 if core.place != old.place:
@@ -403,17 +420,17 @@ class Store:
             except (BloomStoreError, OSError) as error:
                 raise StoreFailed(f"cannot be opened again after a fork: {error}") from error
             try:
-                self._core = core
+                self._opened = core
                 core.end(is_done=True)
             except BaseException:
-                self._core = old
+                self._opened = old
                 core.close()
                 raise
         open_stores.watch()
         return core
 
     def __enter__(self) -> Self:
-        self.core  # noqa: B018  raises StoreClosed
+        self._core  # noqa: B018  raises StoreClosed
         return self
 
     def __exit__(
@@ -425,4 +442,4 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Store {self.path}{'' if self._core else ', closed'}>"
+        return f"<Store {self.path}{'' if self._opened else ', closed'}>"

@@ -60,7 +60,7 @@ def test_a_code_of_a_later_version_stays_in_the_row(store: bloomstore.Store) -> 
     users = store.create("users", SPEC)
     users.fence(Reason(9999, "what only a later version knows"))
     users.fence("another")
-    with store.core.catalog.read() as view:
+    with store._core.catalog.read() as view:
         row = view.filter_row("users")
     assert row is not None
     assert Reason(9999, "what only a later version knows") in row.fences.values()
@@ -86,7 +86,7 @@ def test_the_step_leaves_rows_alone_that_cannot_be_read(tmp_path: Path) -> None:
     with bloomstore.open(tmp_path / "store") as store:
         for name in ("damaged", "sound"):
             store.create(name, SPEC)
-        with store.core.lock.hold(), store.core.catalog.write() as change:
+        with store._core.lock.hold(), store._core.catalog.write() as change:
             for key, payload in change.rows("filters"):
                 plain = json.loads(payload)
                 plain["fences"] = {"token": "being built"}
@@ -99,7 +99,7 @@ def test_the_step_leaves_rows_alone_that_cannot_be_read(tmp_path: Path) -> None:
             raw = bytes(change._transaction.get(b"damaged", db=table))
             change._transaction.put(b"damaged", raw[:-1] + b"!", db=table)
             upgrade.code_reasons(change)
-        with store.core.catalog.read() as view:
+        with store._core.catalog.read() as view:
             assert [error.key for error in view.damaged_rows("filters")] == [b"damaged"]
             row = view.filter_row("sound")
             assert row is not None

@@ -39,7 +39,7 @@ def add_a_field(change: CatalogChange) -> None:
 
 
 def format_of(path: Path) -> int:
-    with bloomstore.open(path, read_only=True) as store, store.core.catalog.read() as view:
+    with bloomstore.open(path, read_only=True) as store, store._core.catalog.read() as view:
         return view.identity().format
 
 
@@ -66,7 +66,7 @@ def test_a_golden_store_goes_through_every_step_once(
     for _ in range(2):
         with bloomstore.open(golden) as store:
             assert store.notes["upgraded"] == b"17"
-            with store.core.catalog.read() as view:
+            with store._core.catalog.read() as view:
                 purposes = {json.loads(raw)["purpose"] for _, raw in view._scan("filters")}
         assert purposes == {"!"}
     assert taken == [b"17"]
@@ -93,7 +93,7 @@ def test_a_step_that_fails_leaves_the_format_before_it(
     with pytest.raises(KeyboardInterrupt):
         bloomstore.open(golden)
     monkeypatch.setattr(upgrade, "STEPS", steps)
-    with bloomstore.open(golden, read_only=True) as store, store.core.catalog.read() as view:
+    with bloomstore.open(golden, read_only=True) as store, store._core.catalog.read() as view:
         assert {json.loads(raw)["purpose"] for _, raw in view._scan("filters")} == {"!"}
 
 

@@ -317,7 +317,7 @@ def crowd(folder: Path) -> None:
     read: list[int] = []
 
     def look(store: bloomstore.Store) -> None:
-        with store.core.catalog.read() as view:
+        with store._core.catalog.read() as view:
             together.wait()
             read.append(len(view.filter_names()))
 

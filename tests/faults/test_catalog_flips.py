@@ -147,7 +147,7 @@ def test_an_older_catalog_over_a_closed_store_is_noticed(store_path: Path, read_
     if not read_only:
         with bloomstore.open(store_path) as store:
             assert not store["seen"].state.is_sound
-            assert store.core.doubt is None
+            assert store._core.doubt is None
 
 
 @pytest.mark.parametrize("change", [-2, 2])

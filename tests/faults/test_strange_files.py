@@ -186,7 +186,7 @@ def test_a_row_that_calls_another_file_dead_removes_nothing(
     others = [tmp_path / "victim", tmp_path / "victim.seg"]
     for other in others:
         other.write_bytes(PRECIOUS)
-    with bloomstore.open(made) as store, store.core.catalog.write() as change:
+    with bloomstore.open(made) as store, store._core.catalog.write() as change:
         change.put_tombstone(99, name, "dropped")
     with bloomstore.open(made) as store:
         store.create("second", SPEC)

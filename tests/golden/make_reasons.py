@@ -51,7 +51,7 @@ def make(folder: Path) -> None:
         store.checkpoint()
         for name, code in POISONED.items():
             newest = store[name]._current().live.newest.row
-            store.core.poison(newest, Reason(code, f"as if: {name}"))
+            store._core.poison(newest, Reason(code, f"as if: {name}"))
         for name, code in FENCED.items():
             store[name].fence(Reason(code, f"as if: {name}"))
 

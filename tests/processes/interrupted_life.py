@@ -77,7 +77,7 @@ def batch(store: Store, key: int) -> list[int]:
 
 
 def ask(store: Store, key: int) -> list[int]:
-    store.core.words[0] += 1  # the generation: the handle looks at the catalog
+    store._core.words[0] += 1  # the generation: the handle looks at the catalog
     _ = 1 in store["seen"]
     store["seen"].may_contain_many([1, 2])
     store["seen"].stats()
@@ -121,16 +121,16 @@ def rebuild(store: Store, key: int) -> list[int]:
 
 def assert_nothing_is_held(store: Store) -> None:
     """Not by this thread, and not by a frame that a traceback keeps."""
-    core = store.core
+    core = store._core
     lock = core.lock
     assert held.depth() == 0
     assert not lock.is_mine
     assert lock._depth == 0
     assert core.catalog.gate._inside == {}
-    assert store.group._requests == []
-    assert store.batches.open == {}
-    assert store.views.acquire(blocking=False)
-    store.views.release()
+    assert store._group._requests == []
+    assert store._batches.open == {}
+    assert store._views.acquire(blocking=False)
+    store._views.release()
     if not lock.keeper.is_free:  # then it is kept, and the watcher gives it back
         with lock.path.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,7 +200,7 @@ def interrupt_opening_and_closing(path: Path) -> None:
             assert store["seen"].may_contain_many([1, point]).all()
             if opened is not None:
                 opened.close()
-            while store.users > 1:  # an `open` that was interrupted in its very end
+            while store._users > 1:  # an `open` that was interrupted in its very end
                 store.close()
         point += 23
     assert point > 100

@@ -171,7 +171,7 @@ def test_the_end_of_a_child_does_not_disturb_its_parent(path: Path, how: str) ->
             if how == "is killed":
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        with store.core.lock.hold(), Worker(lambda pipe: store.close()) as idle:
+        with store._core.lock.hold(), Worker(lambda pipe: store.close()) as idle:
             assert idle.end() == 0
             assert other.ask("add", "process", "x") == "StoreLocked"  # it is still the parent's
         with Worker(child) as worker:

@@ -27,7 +27,7 @@ def hold(pipe: Connection, path: Path) -> None:
     """Takes the writer lock and keeps it until told."""
     with bloomstore.open(path) as store:
         store["commit"].add("before")
-        with store.core.lock.hold():
+        with store._core.lock.hold():
             pipe.send("held")
             pipe.recv()
         store["commit"].add("after")

@@ -60,8 +60,8 @@ def reader_table_full(store: bloomstore.Store) -> abc.Iterator[None]:
             for reader in readers:
                 reader.abort()
 
-    mine = store.core.catalog.read()  # the place that this process has already
-    with mine, Worker(read_often, store.core.folder.catalog) as worker:
+    mine = store._core.catalog.read()  # the place that this process has already
+    with mine, Worker(read_often, store._core.folder.catalog) as worker:
         assert worker.hear() == "full"
         yield
         worker.tell("end")
@@ -134,7 +134,7 @@ def test_whichever_read_fails_an_acknowledged_add_is_in(
     with bloomstore.open(path, durability=durability) as store:
         seen = store.create("seen", SPEC)
         seen.add_many([1, 2])
-        catalog = store.core.catalog
+        catalog = store._core.catalog
         environment = catalog._environment
         for first, reads in itertools.product(range(1, 4), (1, 2, 4)):
 
@@ -173,7 +173,7 @@ def test_a_fence_that_cannot_read_the_catalog_raises(store: bloomstore.Store) ->
 
 def test_a_stage_never_takes_the_place_of_another(store: bloomstore.Store) -> None:
     seen = store.create("seen", SPEC)
-    core = store.core
+    core = store._core
 
     def stages() -> list[StageRow]:
         with core.catalog.read() as view:

@@ -201,14 +201,14 @@ def test_an_interrupted_thread_takes_only_its_own_add_with_it(
             raise KeyboardInterrupt
 
         with ThreadPoolExecutor(1) as pool:
-            with store.core.lock.threads():
+            with store._core.lock.threads():
                 other = pool.submit(users.add, "of the other thread")
-                while not store.group._requests:
+                while not store._group._requests:
                     pass
                 monkeypatch.setattr(group_commit, "_add_all", interrupted)
-                mine = group_commit.Request(store.group, users._current, fingerprints(["mine"]))
-                with mine, pytest.raises(KeyboardInterrupt), holding(store.core):
-                    store.group._serve(store.core, mine)
+                mine = group_commit.Request(store._group, users._current, fingerprints(["mine"]))
+                with mine, pytest.raises(KeyboardInterrupt), holding(store._core):
+                    store._group._serve(store._core, mine)
                 monkeypatch.setattr(group_commit, "_add_all", real)
             assert other.result(timeout=30) is True
         assert "of the other thread" in users
@@ -224,10 +224,10 @@ def test_a_full_filter_of_one_thread_changes_nothing_for_another(path: Path) -> 
             full.add_many(range(1000))
         new = next(key for key in range(10**6, 10**7) if key not in full)
         with ThreadPoolExecutor(2) as pool:
-            with store.core.lock.threads():
+            with store._core.lock.threads():
                 one = pool.submit(users.add, "fresh")
                 other = pool.submit(full.add, new)
-                while len(store.group._requests) < 2:
+                while len(store._group._requests) < 2:
                     pass
             assert one.result(timeout=30) is True
             with pytest.raises(FilterFull):
@@ -298,7 +298,7 @@ def test_an_add_that_meets_the_close_of_another_thread_says_that_it_is_closed(pa
     store = bloomstore.open(path)
     users = store.create("users", SPEC)
     users.add("before")
-    lock = store.core.lock
+    lock = store._core.lock
 
     class Closing:
         """The lock between threads, which another thread takes first, to close the store."""
@@ -325,7 +325,7 @@ def test_an_add_that_meets_the_close_of_another_thread_says_that_it_is_closed(pa
 def test_a_read_inside_of_another_one_does_not_wait_for_who_opens_the_catalog_anew(
     store: bloomstore.Store,
 ) -> None:
-    catalog = store.core.catalog
+    catalog = store._core.catalog
 
     def read() -> int:
         with catalog.read() as view:

@@ -148,7 +148,7 @@ def test_stages_need_no_descriptors(
 def test_the_journal_rows_of_a_segment_are_found_whatever_happens_to_others(path: Path) -> None:
     with bloomstore.open(path) as store:
         first, second = store.create("first", SPEC), store.create("second", SPEC)
-        catalog = store.core.catalog
+        catalog = store._core.catalog
 
         def keys(number: int) -> tuple[list[int], list[int]]:
             """What the index finds, and what the journal has."""

@@ -46,5 +46,5 @@ def test_the_journal_is_scanned_once_for_all_numbers_of_all_filters(
         assert len(scans) == 1
         monkeypatch.undo()
         assert [each.state.is_sound for each in stats] == [True] * 3
-        with store.core.catalog.read() as view:
+        with store._core.catalog.read() as view:
             assert sum(each.journal_rows for each in stats) == view.journal_rows() > 0

@@ -490,3 +490,23 @@ def test_process_durability_answers_maybe_after_the_machine_went_down(
         assert "alice" in after["users"]
         assert "nobody" not in after["users"]
     assert_sound(path)
+
+
+def test_what_is_public_on_a_store_is_meant_to_be() -> None:
+    public = {name for name in dir(bloomstore.Store) if not name.startswith("_")}
+    assert public == set(
+        """
+        apart backup batch boot check checkpoint close create drop ensure generation incarnation
+        is_writing_here notes rebuild repair
+        """.split()
+    )
+
+
+def test_a_plugin_sees_whether_its_thread_is_writing(store: bloomstore.Store) -> None:
+    assert not store.is_writing_here
+    inside = []
+    store.notes["a"] = b"1"
+    store.notes.change("a", lambda old: inside.append(store.is_writing_here))
+    assert inside == [True]
+    assert not store.is_writing_here
+    assert store.boot == store._core.boot

@@ -231,9 +231,9 @@ class Victim:
         """Nothing is held, adds go on, keys are there."""
         me = threading.get_ident()
         assert held.depth() == 0, "something is on the list"
-        assert not store.core.lock.is_mine, "the writer lock is held"
-        assert me not in store.core.catalog.gate._inside, "the gate was not left"
-        assert not store.batches.open, "a batch is open"
+        assert not store._core.lock.is_mine, "the writer lock is held"
+        assert me not in store._core.catalog.gate._inside, "the gate was not left"
+        assert not store._batches.open, "a batch is open"
         for name in NAMES:
             handle = store[name]
             if handle.fences:

@@ -23,7 +23,6 @@ do_execute, 2 to 4 % longer with an event of that name, 4 to 7 % with a commit l
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import weakref
 from collections.abc import Callable, Mapping
@@ -223,7 +222,7 @@ class Capture:
         """A pool commits what the garbage collector gives back: nobody has ended it."""
         left: Pending | None = record.info.pop(LEFT, None)
         if left is not None and not state.transaction_was_reset:
-            if self._guards.store.core.lock.is_mine:  # the collector came in the middle of an add
+            if self._guards.store.is_writing_here:  # the collector came in the middle of an add
                 raise StoreFailed("a transaction that nobody ended is not committed now")
             self._make_durable(left)
 
@@ -432,6 +431,5 @@ class Capture:
         """Not at the end of a batch of the store, if the application has one open: now."""
         with pending.lock:
             self._look_again(pending)
-            batches = self._guards.store.batches
-            with batches.apart() if batches.open else contextlib.nullcontext():
+            with self._guards.store.apart():
                 pending.settle()

@@ -237,7 +237,7 @@ class Guards:
         They see their database on its next connection, or when they are built: this may be in the
         middle of a transaction, and a pool of one connection has no other.
         """
-        with self._refreshing, self.store.batches.apart():
+        with self._refreshing, self.store.apart():
             if table in self._seen:  # another thread was faster
                 return
             known = {guard.name for guard in self}

@@ -80,7 +80,7 @@ class TrustedFilter:
 
     def fence(self, reason: str) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
-        with self.store.batches.apart():
+        with self.store.apart():
             standing = self.with_filter(lambda users: users.fences).values()
             self.with_filter(lambda users: users.fence(reason, renew=True))
         if reason not in standing:  # one line for each reason, however often it is raised

@@ -223,7 +223,7 @@ class Feed:
         except Unclear as why:
             return self._fence(f"a key in its outbox has no form: {why}")
         try:
-            with guard.store.batches.apart():  # what is read here is not read again
+            with guard.store.apart():  # what is read here is not read again
                 guard.filter.add_many(found)
         except BloomStoreError as error:
             guard.reopen()
@@ -272,7 +272,7 @@ class Feed:
         base = self.base()
         if base is not None and position[0] == base.build and position[1] > self._noted(base):
             store = self._guard.store
-            with contextlib.suppress(StoreReadOnly), store.batches.apart():
+            with contextlib.suppress(StoreReadOnly), store.apart():
                 store.notes[self._name("position")] = json.dumps(position).encode()
 
     def _noted(self, base: Base) -> int:
@@ -295,7 +295,7 @@ class Feed:
 
     def followed(self, began: float) -> None:
         """A follower has applied everything that was committed before this moment."""
-        stamp = json.dumps({"boot": self._guard.store.core.boot, "began": began}).encode()
+        stamp = json.dumps({"boot": self._guard.store.boot, "began": began}).encode()
         self._guard.store.notes[self._name("followed")] = stamp
 
     def _last_pass(self) -> float | None:
@@ -303,7 +303,7 @@ class Feed:
         if raw is None:
             return None
         found = json.loads(raw)
-        return found["began"] if found["boot"] == self._guard.store.core.boot else None
+        return found["began"] if found["boot"] == self._guard.store.boot else None
 
 
 def begin(connection: Connection) -> dict[str, Any]:

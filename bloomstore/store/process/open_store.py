@@ -20,7 +20,7 @@ class OpenStore(Protocol):
     path: Path
 
     @property
-    def core(self) -> Core:
+    def _core(self) -> Core:
         """The open files, reopened in a forked child. Raises StoreClosed."""
 
     @property
@@ -28,23 +28,23 @@ class OpenStore(Protocol):
         """Differs between a store and every copy of it."""
 
     @property
-    def is_closing(self) -> bool:
+    def _is_closing(self) -> bool:
         """Whether it was closed half and must be closed again."""
 
-    def changing(self, what: str) -> contextlib.AbstractContextManager[Core]:
+    def _changing(self, what: str) -> contextlib.AbstractContextManager[Core]:
         """The writer lock, for operations that cannot be part of a batch."""
 
     def close(self) -> None:
         """Closes the store."""
 
-    def look(self, end: End) -> None:
+    def _look(self, end: End) -> None:
         """Makes lookups answer "maybe" if the store is lost."""
 
-    def before_fork(self) -> None:
+    def _before_fork(self) -> None:
         """Waits until no thread writes or reads the catalog."""
 
-    def after_fork_in_parent(self) -> None:
+    def _after_fork_in_parent(self) -> None:
         """Lets threads go on."""
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_child(self) -> None:
         """Closes what belongs to the parent."""

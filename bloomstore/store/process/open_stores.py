@@ -30,10 +30,10 @@ def find(folder: Folder) -> OpenStore | None:
         store = _open.get(identity(folder.data))
     except OSError:
         return None  # opening says what is wrong
-    if store is not None and store.is_closing:
+    if store is not None and store._is_closing:
         store.close()
         return None
-    if store is not None and store.core.is_lost():
+    if store is not None and store._core.is_lost():
         raise StoreFailed(
             f"{folder.path} is open in this process as {store.path}, where it was before it was"
             " moved; close that one first"
@@ -43,7 +43,7 @@ def find(folder: Folder) -> OpenStore | None:
 
 def remember(store: OpenStore) -> None:
     """Enters an open store."""
-    _open[store.core.data] = store
+    _open[store._core.data] = store
     _watch.begin()
 
 
@@ -63,7 +63,7 @@ def watch() -> None:
 
 def _look(end: End) -> None:
     for store in list(_open.values()):
-        store.look(end)
+        store._look(end)
 
 
 _watch = Watch(_look, lambda: bool(_open))
@@ -88,7 +88,7 @@ def _before_fork() -> None:
         lock.acquire()
     _watch.pause()
     for store in _open.values():
-        store.before_fork()
+        store._before_fork()
 
 
 def _after_fork_in_parent() -> None:
@@ -97,7 +97,7 @@ def _after_fork_in_parent() -> None:
         return
     if not fork.is_over:
         for store in _open.values():
-            store.after_fork_in_parent()
+            store._after_fork_in_parent()
         _watch.resume()
         fork.is_over = True
     if not fork.had_lock and lock._is_owned():  # type: ignore[attr-defined]
@@ -111,7 +111,7 @@ def _after_fork_in_child() -> None:
     _forks.clear()
     _watch.forget()
     for store in _open.values():
-        store.after_fork_in_child()
+        store._after_fork_in_child()
 
 
 # Twice: Python forks on when an interrupt comes in one of them, whatever was not done by then. Each

@@ -72,7 +72,7 @@ class Rebuild:
         """
         added = 0
         for prints in fingerprint_chunks(keys, self._seed, MAX_PRINTS_PER_CALL):
-            with self._store.changing("a rebuild") as core:
+            with self._store._changing("a rebuild") as core:
                 view = self._view(core)
                 assert view.coming is not None
                 added += writer.add_to_chain(core, writer.coming_row(view.row), view.coming, prints)
@@ -113,7 +113,7 @@ class Rebuild:
         gathering = self._gathering
         if gathering is None or not self._unkept:
             return
-        with self._store.changing("a rebuild") as core:
+        with self._store._changing("a rebuild") as core:
             coming = self._view(core).coming
             assert coming is not None
             _, stage = gathering
@@ -145,7 +145,7 @@ class Rebuild:
     def _gathered(self) -> tuple[Chain, StageInMemory]:
         """The newest stage of the coming chain in memory, and that chain."""
         if self._gathering is None:
-            with self._store.changing("a rebuild") as core:
+            with self._store._changing("a rebuild") as core:
                 view = self._view(core)
                 assert view.coming is not None
                 row, chain = writer.coming_row(view.row), view.coming
@@ -159,7 +159,7 @@ class Rebuild:
         """The stage is full: it is written, and the next one goes on."""
         self.keep()
         full, self._gathering = self._gathered()[1].number, None
-        with self._store.changing("a rebuild") as core:
+        with self._store._changing("a rebuild") as core:
             view = self._view(core)
             assert view.coming is not None
             if view.coming.newest.row.number == full:  # else a writer has found it full, too
@@ -172,7 +172,7 @@ class Rebuild:
         Raises StoreFailed, and changes nothing, when a segment of it cannot be trusted.
         """
         self.keep()
-        with self._store.changing("a rebuild") as core:
+        with self._store._changing("a rebuild") as core:
             self._prove(core)
             row = self._view(core).row
             with core.change() as change:
@@ -193,7 +193,7 @@ class Rebuild:
     @whole
     def discard(self) -> None:
         """Gives the coming chain up, if that was not done yet; the live one goes on."""
-        with self._store.changing("a rebuild") as core:
+        with self._store._changing("a rebuild") as core:
             self.discard_in(core)
 
     def discard_in(self, core: Core) -> None:
@@ -258,14 +258,14 @@ def declared_capacity(row: FilterRow) -> int:
 @whole
 def is_live(store: OpenStore, name: str, chain_id: str) -> bool:
     """Whether the chain with this id was switched to, and no other one since."""
-    row = load_view(store.core, name).row
+    row = load_view(store._core, name).row
     return _id(store, row.number, row.live_chain) == chain_id
 
 
 @whole
 def left_behind(store: OpenStore, name: str) -> Rebuild | None:
     """The rebuild of this filter that was begun and not ended, whoever has begun it."""
-    with store.changing("a rebuild") as core:
+    with store._changing("a rebuild") as core:
         return _left_behind(store, core, name)
 
 
@@ -277,7 +277,7 @@ def _left_behind(store: OpenStore, core: Core, name: str) -> Rebuild | None:
 @whole
 def resume(store: OpenStore, name: str, chain_id: str) -> Rebuild | None:
     """The rebuild with this id, if its coming chain is there still and can be trusted."""
-    with store.changing("a rebuild") as core:
+    with store._changing("a rebuild") as core:
         found = _left_behind(store, core, name)
         if found is None or found.id != chain_id:
             return None
@@ -294,7 +294,7 @@ def begin(
     is_declared: somebody has asked for this capacity; else it is what the keys of today take, and
     later rebuilds go by what was asked for before.
     """
-    with store.changing("a rebuild") as core:
+    with store._changing("a rebuild") as core:
         return begin_in(store, core, name, spec, is_declared=is_declared)
 
 

@@ -38,11 +38,11 @@ def begin_copy(store: OpenStore, name: str, other: OpenStore, other_name: str) -
 
     Raises NotCopyable if the other one cannot be trusted, SpecError if its seed is another one.
     """
-    with store.changing("a rebuild") as core:
+    with store._changing("a rebuild") as core:
         view = _trusted(other, other_name)
         new = begin_in(store, core, name, view.row.spec)
         try:
-            counted = counts_of(other.core, view.row.number, view.row.live_chain)
+            counted = counts_of(other._core, view.row.number, view.row.live_chain)
             keys = {row.number: row.keys for row in counted}
             for stage in view.live.stages:
                 _copy(core, name, stage, keys.get(stage.row.number, stage.row.keys))
@@ -56,7 +56,7 @@ def begin_copy(store: OpenStore, name: str, other: OpenStore, other_name: str) -
 
 
 def _trusted(store: OpenStore, name: str) -> FilterView:
-    view = load_view(store.core, name)
+    view = load_view(store._core, name)
     if not view.state.is_sound:
         raise NotCopyable(f"filter {name!r} of {store.path} cannot be copied: {view.state}")
     return view
@@ -95,7 +95,7 @@ def _require_sound_blocks(store: OpenStore, stage: Stage) -> None:
     assert stage.segment is not None
     damaged = stage.damaged
     if not stage.row.sealed:
-        found = examine(store.core, stage.row, stage.segment)
+        found = examine(store._core, stage.row, stage.segment)
         damaged = damaged if found is None else damaged.union(found.blocks)
     if damaged:
         what = f"damaged blocks {sorted(damaged)}"

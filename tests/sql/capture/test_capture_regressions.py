@@ -438,7 +438,7 @@ def test_what_the_collector_gives_back_in_the_middle_of_an_add_is_not_committed(
     plugin.build(other)
     connection = other.connect()
     connection.execute(sa.insert(User).values(id=1, email="left@y"))
-    with store.core.hold():
+    with store._core.hold():
         del connection
         gc.collect()
     with engine.connect() as connection:

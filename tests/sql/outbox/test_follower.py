@@ -113,7 +113,7 @@ def test_an_old_pass_is_worth_nothing(world, store, plugin, monkeypatch) -> None
     monkeypatch.setattr(feed_module, "clock", lambda: now)
     assert plugin.probe(Parcel.code, "zz") is Answer.ABSENT
     monkeypatch.setattr(feed_module, "clock", lambda: now + 31)
-    store.core.boot = "another"
+    store._core.boot = "another"
     assert "since the host was started" in plugin.probe(Parcel.code, "zz").reason
 
 

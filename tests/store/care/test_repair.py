@@ -68,9 +68,9 @@ def test_damaged_blocks_become_ones(users_path: Path, index: int) -> None:
 def test_a_stage_that_an_older_version_poisoned_for_its_blocks_is_mended(users_path: Path) -> None:
     flip_byte(segments(users_path)[-1], random.Random(3), HEADER_BYTES, HEADER_BYTES + 100)
     with bloomstore.open(users_path) as store:
-        with store.core.catalog.read() as view:
+        with store._core.catalog.read() as view:
             newest = view.stage_rows(view.filter_row("users").number)[-1]  # type: ignore[union-attr]
-        store.core.poison(newest, reasons.damaged_blocks([0]))
+        store._core.poison(newest, reasons.damaged_blocks([0]))
         assert not store["users"].state.is_certain
         (line,) = [str(done) for done in store.repair()]
         assert "blocks [0] set to ones" in line

@@ -77,7 +77,7 @@ def test_a_clock_that_was_set_back_between_two_boots_is_left_out_and_said(
         seen = store.create("seen", SPEC)
         clocks.wait(100.0)
         grow(seen)
-        store.core.boot = "another boot"
+        store._core.boot = "another boot"
         clocks.boot = 10.0
         clocks.wall -= 3600.0
         with caplog.at_level(logging.WARNING, "bloomstore"):
@@ -94,7 +94,7 @@ def test_across_boots_the_wall_clock_counts(tmp_path: Path, clocks: Clocks) -> N
         seen = store.create("seen", SPEC)
         clocks.wait(100.0)
         grow(seen)
-        store.core.boot = "another boot"
+        store._core.boot = "another boot"
         clocks.boot = 10.0
         clocks.wall += 50.0
         grow(seen)
@@ -129,6 +129,6 @@ def test_rows_without_the_clock_of_a_boot_are_read(tmp_path: Path, clocks: Clock
         read = unpack_stage(key, old)
         assert read == replace(row, opened_boot=None, opened_clock=None)
         clocks.wait(50.0)
-        assert clock.seconds_open(read, store.core.boot) == 50.0
+        assert clock.seconds_open(read, store._core.boot) == 50.0
         assert clock.arrival_rate(replace(read, filled_at=read.opened_at + 50.0)) == 2.0
         assert clock.arrival_rate(replace(read, filled_at=read.opened_at - 50.0)) is None

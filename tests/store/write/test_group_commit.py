@@ -32,9 +32,9 @@ def test_threads_that_wait_are_committed_together(store: bloomstore.Store) -> No
 def test_requests_that_wait_for_the_lock_become_one_journal_row(store: bloomstore.Store) -> None:
     users = store.create("users", Scalable(target_error=1e-6, initial_capacity=100_000))
     with ThreadPoolExecutor(8) as pool:
-        with store.core.lock.threads():
+        with store._core.lock.threads():
             adds = [pool.submit(users.add, number) for number in range(8)]
-            while len(store.group._requests) < 8:
+            while len(store._group._requests) < 8:
                 time.sleep(0.001)
         assert all(add.result() for add in adds)
     assert users.stats().journal_rows == 1

@@ -40,7 +40,7 @@ def after_adds(path: Path, spec: FilterSpec) -> list[object]:
                 left.append(seen.add_many(rng.integers(0, 900, 40)))
             if turn == 40:
                 store.checkpoint()
-        with store.core.catalog.read() as view:
+        with store._core.catalog.read() as view:
             left += [(*row[:-1], row.prints.tolist()) for row in view.journal()]
         left.append([bytes(vector) for vector in seen._current().live.vectors])
         stats = seen.stats()
@@ -89,7 +89,7 @@ def after_batches(path: Path, wanted: Batches) -> list[object]:
                     left.append(filters[place].add_many(keys))
             for place, keys in batch:
                 assert filters[place].may_contain_many(keys).all()
-        with store.core.catalog.read() as view:
+        with store._core.catalog.read() as view:
             left += [(*row[:-1], row.prints.tolist()) for row in view.journal()]
         for users in filters:
             left.append([bytes(vector) for vector in users._current().live.vectors])
@@ -127,7 +127,7 @@ def test_a_batch_is_one_transaction_of_lmdb_however_many_filters(
     assert begun == [True]
     monkeypatch.undo()
     assert all(users.may_contain_many(["second", "third"]).all() for users in handles)
-    with store.core.catalog.read() as view:
+    with store._core.catalog.read() as view:
         assert len(list(view.journal())) == 2 * filters
 
 
@@ -182,7 +182,7 @@ def test_words_that_a_dead_holder_left_are_finished_first(
 ) -> None:
     users = store.create("users", SPECS[1])
     users.add_many(range(50))
-    view, core = users._current(), store.core
+    view, core = users._current(), store._core
     prints = np.array([[1, 2]], np.uint64)
     number = view.live.newest.row.number
     core.words[word] = number if word == APPLYING else core.words[word] - 1
@@ -198,7 +198,7 @@ def test_a_commit_of_somebody_else_is_noticed(store: bloomstore.Store) -> None:
     others = store.create("others", SPECS[1])
     users.add_many(range(10))
     users.add("one")
-    view, core = users._current(), store.core
+    view, core = users._current(), store._core
     last = core.last_commit
     assert last is not None
     store.notes["a"] = b"note"
@@ -214,12 +214,12 @@ def test_it_does_not_wait_for_the_lock(store: bloomstore.Store) -> None:
     users = store.create("users", SPECS[1])
     users.add("first")
     prints = np.array([[1, 2]], np.uint64)
-    with store.core.lock.hold():
-        assert single_commit.add(store.core, [(users._current(), prints)]) is None
+    with store._core.lock.hold():
+        assert single_commit.add(store._core, [(users._current(), prints)]) is None
         with pytest.raises(StoreLocked, match="in the middle of another change"):
             users.add("inside")
-    assert single_commit.add(store.core, [(users._current(), prints)]) == 1
-    hold = store.core.lock.at_once()
+    assert single_commit.add(store._core, [(users._current(), prints)]) == 1
+    hold = store._core.lock.at_once()
     assert hold is not None
     hold.end()
 
