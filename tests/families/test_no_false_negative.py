@@ -7,6 +7,7 @@ closed and opened again in between.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -73,7 +74,7 @@ def test_every_added_key_is_found_for_ever(
             store.close()
 
 
-def add(seen: bloomstore.Filter, what: str, given_: object, added: set[Key]) -> None:
+def add(seen: bloomstore.Filter, what: str, given_: Any, added: set[Key]) -> None:
     """Adds as the step says; what a full filter did not acknowledge is not in the model."""
     try:
         if what == "add":

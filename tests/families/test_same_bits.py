@@ -34,7 +34,7 @@ def digest_of_all_variants(path: Path) -> str:
             chain = seen._current().live
             for vector, geometry in zip(chain.vectors, chain.geometries, strict=True):
                 digest.update(f"{variant} {geometry} {len(vector)}\n".encode())
-                digest.update(vector)
+                digest.update(vector.tobytes())
     return digest.hexdigest()
 
 

@@ -17,19 +17,20 @@ import bloomstore
 from bloomstore import Scalable
 from bloomstore.catalog.environment import TABLES
 from bloomstore.errors import BloomStoreError
+from bloomstore.layout.layouts import Layout
 
 KEYS = [f"user {number}" for number in range(3000)]
-NAMES = ("blocked", "sliced", "journalled", "process", "dirty")
+LAYOUTS: dict[str, Layout] = {"blocked": "blocked", "sliced": "sliced"}
+NAMES = (*LAYOUTS, "journalled", "process", "dirty")
 
 
 def make_store(path: Path) -> None:
     """A store with sealed and active stages, one filter with a full journal, one that is dirty."""
     with bloomstore.open(path) as store:
         for name in NAMES:
-            layout = name if name in ("blocked", "sliced") else None
             store.create(
                 name,
-                Scalable(target_error=0.001, initial_capacity=500, layout=layout),
+                Scalable(target_error=0.001, initial_capacity=500, layout=LAYOUTS.get(name)),
                 durability="process" if name in ("process", "dirty") else "commit",
             ).add_many(KEYS)
         store.checkpoint()

@@ -19,14 +19,16 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import bloomstore
-from bloomstore import Fixed, Scalable
+from bloomstore import Durability, Fixed, Scalable
 from bloomstore.errors import BloomStoreError, StoreFailed
+from bloomstore.families.contract import FilterSpec
 from tests.powerloss.device import Fault, Faults
 from tests.support.checkout import environment
 
-SPECS = {
+SPECS: dict[str, tuple[FilterSpec, Durability]] = {
     "growing": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
     "process": (Scalable(target_error=0.01, initial_capacity=32), "process"),
     "fixed": (Fixed(capacity=20_000, target_error=0.01), "commit"),
@@ -359,7 +361,7 @@ def say(line: dict[str, object]) -> None:
 
 def run(
     task: str, folder: Path, *arguments: str, variables: dict[str, str] | None = None
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Runs a task in a process of its own; returns what it says. It must end well."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.refused_life", task, folder, *arguments],

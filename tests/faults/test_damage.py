@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import bloomstore
-from bloomstore import Filter, FilterSpec, Fixed, Scalable
+from bloomstore import Durability, Filter, FilterSpec, Fixed, Scalable
 from bloomstore.errors import FilterFull
+from bloomstore.layout.layouts import Layout
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
 from bloomstore.segment.segment import read_header
 from tests.faults.damage import (
@@ -316,7 +317,7 @@ MANY = np.arange(150_000)
 ABSENT = np.arange(10**9, 10**9 + 400_000)
 
 
-def make_large(path: Path, family: str, layout: str, durability: str) -> None:
+def make_large(path: Path, family: str, layout: Layout, durability: Durability) -> None:
     """A filter whose newest stage has several blocks and room left."""
     spec: FilterSpec = Scalable(target_error=0.02, initial_capacity=130_000, layout=layout)
     if family == "fixed":
@@ -342,7 +343,7 @@ def assert_error_is_told(users: Filter) -> None:
 @pytest.mark.parametrize(("family", "layout", "durability"), LIVES)
 @pytest.mark.parametrize("read_only", [True, False], ids=["reader", "writer"])
 def test_damaged_blocks_of_the_newest_stage_answer_maybe_for_their_own_keys(
-    path: Path, family: str, layout: str, durability: str, read_only: bool
+    path: Path, family: str, layout: Layout, durability: Durability, read_only: bool
 ) -> None:
     make_large(path, family, layout, durability)
     zero(segments(path)[-1], 1, 1)
@@ -372,7 +373,7 @@ def test_damaged_blocks_of_the_newest_stage_answer_maybe_for_their_own_keys(
 
 
 @pytest.mark.parametrize("layout", ["plain", "sliced", "blocked"])
-def test_the_error_is_told_whatever_is_damaged_in_sealed_stages(path: Path, layout: str) -> None:
+def test_the_error_is_told_whatever_is_damaged_in_sealed_stages(path: Path, layout: Layout) -> None:
     make_large(path, "scalable", layout, "commit")
     zero(segments(path)[0], 0, 2)
     for read_only in (True, False):
@@ -441,7 +442,7 @@ import sys, bloomstore
 @pytest.mark.parametrize("point", ["generation: committed", "generation: word set"])
 @pytest.mark.parametrize("durability", ["commit", "process"])
 def test_a_crash_before_recorded_damage_is_set_to_ones_loses_nothing(
-    path: Path, durability: str, point: str
+    path: Path, durability: Durability, point: str
 ) -> None:
     make_large(path, "fixed", "blocked", durability)
     zero(segments(path)[0], 1, 1)

@@ -80,7 +80,7 @@ def test_a_refused_call_is_an_error_of_ours(
             seen = store.ensure("seen", SPEC)
             seen.add_many(range(250))
             store.ensure("spare", SPEC)
-            catalog = store._core.catalog
+            catalog: Any = store._core.catalog
             real = catalog._environment
             catalog._environment = catalog._room._environment = Refusing(real, call, first)
             catalog._room._look_at = 0  # as if the file had grown: it is looked at closely
@@ -98,7 +98,7 @@ def test_a_refused_call_is_an_error_of_ours(
 
 def test_a_full_map_and_a_full_table_of_readers_at_once(path: Path) -> None:
     with bloomstore.open(path, map_size=LEAST_MAP_BYTES) as store:
-        catalog = store._core.catalog
+        catalog: Any = store._core.catalog
         catalog._environment = Refusing(catalog._environment, "begin", 0)
         catalog._room._environment = catalog._environment
         catalog._room._look_at = 0

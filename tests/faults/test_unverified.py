@@ -22,6 +22,7 @@ import bloomstore
 from bloomstore import Fixed
 from bloomstore.catalog.rows import Durability
 from bloomstore.kernels import MAX_PRINTS_PER_CALL
+from bloomstore.layout.layouts import Layout
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES, PAGE_BYTES, WORDS_BYTES
 from bloomstore.segment.segment import read_header
 from bloomstore.store.durable import trust
@@ -42,7 +43,7 @@ def lazily(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
     return bool(request.param)
 
 
-def make(path: Path, durability: Durability, layout: str = "blocked") -> Path:
+def make(path: Path, durability: Durability, layout: Layout = "blocked") -> Path:
     """A closed store with one filter of twenty blocks, and room left; returns its segment."""
     with bloomstore.open(path) as store:
         spec = Fixed(capacity=600_000, target_error=1e-4, layout=layout)
@@ -70,7 +71,7 @@ def own_page(victim: Path) -> tuple[int, int, int, bytes]:
 @pytest.mark.parametrize("read_only", [True, False], ids=["reader", "writer"])
 @pytest.mark.usefixtures("lazily")
 def test_rot_in_a_closed_store_is_found_by_single_lookups(
-    path: Path, durability: Durability, layout: str, read_only: bool
+    path: Path, durability: Durability, layout: Layout, read_only: bool
 ) -> None:
     zero(make(path, durability, layout), 2)
     with bloomstore.open(path, read_only=read_only) as store:
@@ -85,7 +86,7 @@ def test_rot_in_a_closed_store_is_found_by_single_lookups(
 @pytest.mark.parametrize("how", ["one by one", "many", "a batch", "bulk"])
 @pytest.mark.usefixtures("lazily")
 def test_no_checkpoint_gives_rot_a_new_checksum(
-    path: Path, durability: Durability, layout: str, how: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, durability: Durability, layout: Layout, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zero(make(path, durability, layout), 2)
     late = np.arange(10**6, 10**6 + 2000)
@@ -115,7 +116,7 @@ def test_no_checkpoint_gives_rot_a_new_checksum(
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("read_only", [True, False], ids=["reader", "writer"])
 def test_rot_in_a_block_that_a_dirty_filter_has_not_changed_is_found(
-    path: Path, layout: str, read_only: bool, lazily: bool
+    path: Path, layout: Layout, read_only: bool, lazily: bool
 ) -> None:
     victim = make(path, "process", layout)
     in_a_process_that_is_killed(lambda: bloomstore.open(path)["users"].add("late"))

@@ -16,10 +16,11 @@ import sys
 from pathlib import Path
 
 import bloomstore
-from bloomstore import Fixed, Flexible, Scalable, Sequence
+from bloomstore import Durability, Fixed, Flexible, Scalable, Sequence
+from bloomstore.families.contract import FilterSpec
 from bloomstore.store.write import bulk_load
 
-SPECS = {
+SPECS: dict[str, tuple[FilterSpec, Durability]] = {
     "commit": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
     "process": (Scalable(target_error=0.01, initial_capacity=32, layout="sliced"), "process"),
     "fixed": (Fixed(capacity=2000, target_error=0.01), "commit"),

@@ -14,6 +14,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def specs() -> dict[str, FilterSpec]:
         ("blocked", "spread"),
     ]:
         kind = f"{layout} {scheme}"
-        shape = {"layout": layout, "scheme": scheme, "seed": 7}
+        shape: dict[str, Any] = {"layout": layout, "scheme": scheme, "seed": 7}
         found[f"fixed {kind}"] = Fixed(capacity=250, target_error=0.01, **shape)
         found[f"scalable {kind}"] = Scalable(target_error=0.01, initial_capacity=32, **shape)
         found[f"dynamic {kind}"] = Dynamic(capacity=64, target_error=0.01, **shape)

@@ -77,7 +77,7 @@ def test_threads_agree_in_crowded_vectors(
         patch.setattr(threads, "THREADS", count)
         expected = numpy_twin.insert(vectors[0], of, prints, PLENTY, PLENTY)
         assert same(compiled.insert(vectors[1], of, prints, PLENTY, PLENTY), expected)
-        assert np.array_equal(*vectors)
+        assert np.array_equal(vectors[0], vectors[1])
         asked = some_prints(seed + 1, keys)
         found = numpy_twin.find([vectors[0]], [of], asked)
         assert np.array_equal(compiled.find([vectors[1]], [of], asked), found)

@@ -140,7 +140,7 @@ def test_one_key_is_found_like_many(
             return bool(numpy_twin.find(vectors, [of] * stages, fingerprints([key], 7))[0])
 
     one = Asked(7)
-    words = memoryview(np.array([5, 0, 0, 0], np.uint64)).cast("B").cast("Q")
+    words = memoryview(np.array([5, 0, 0, 0], np.uint64).tobytes()).cast("Q")
     one._point_at(words, vectors, [of] * stages)
     assert [key in one for key in keys] == expected
     assert not one.is_quick

@@ -27,6 +27,10 @@ class WrongOffset(tzinfo):
     def utcoffset(self, when: datetime | None) -> Any:
         return 5
 
+    def dst(self, when: datetime | None) -> None: ...
+
+    def tzname(self, when: datetime | None) -> None: ...
+
 
 class Unequal(datetime):
     def __ne__(self, other: object) -> bool:
@@ -39,13 +43,13 @@ class Liar:
     def __init__(self, kind: type) -> None:
         self._kind = kind
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return self._kind
 
 
 class Faceless:
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         raise ValueError("no class")
 
@@ -58,7 +62,7 @@ class BrokenTuple(tuple[Any, ...]):  # noqa: SLOT001
 UNREADABLE: list[Any] = [
     released(),
     ("a", (1, released())),
-    datetime(2024, 1, 1, tzinfo=tzinfo()),
+    datetime(2024, 1, 1, tzinfo=tzinfo()),  # type: ignore[abstract]
     datetime(2024, 1, 1, tzinfo=WrongOffset()),
     Unequal(2024, 1, 1),
     object.__new__(UUID),
@@ -86,7 +90,7 @@ def test_a_key_that_cannot_be_read_is_refused_by_its_place(number: int) -> None:
 
 def test_a_subclass_is_read_by_the_methods_of_its_base() -> None:
     class Id(UUID):
-        bytes = b"other"  # type: ignore[assignment]
+        bytes = b"other"
 
     class Day(date):
         def toordinal(self) -> int:
@@ -124,7 +128,7 @@ def test_a_value_that_python_does_not_have_is_refused_by_its_place(keys: Any) ->
 def test_polars_times_at_the_ends_of_the_calendar_are_keys() -> None:
     ends = [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59)]
     for unit in ("ms", "us"):
-        assert len(fingerprints(pl.Series(ends, dtype=pl.Datetime(unit)))) == 2  # type: ignore[arg-type]
+        assert len(fingerprints(pl.Series(ends, dtype=pl.Datetime(unit)))) == 2
     assert len(fingerprints(pl.Series([date.min, date.max]))) == 2
     with pytest.raises(KeyTypeError, match="key 1 of the batch: None"):
         fingerprints(pl.Series([date.min, None]))
@@ -218,6 +222,10 @@ class Meddler(tzinfo):
     def utcoffset(self, when: datetime | None) -> timedelta:
         self._meddle()
         return timedelta()
+
+    def dst(self, when: datetime | None) -> None: ...
+
+    def tzname(self, when: datetime | None) -> None: ...
 
 
 @pytest.mark.parametrize("kind", [list, deque, set, dict.fromkeys])

@@ -134,7 +134,7 @@ def record(
 
 
 def _run(plan: Plan, run: Run, root: Path, log: Path, acks: Path) -> None:
-    command = [
+    command: list[str | Path] = [
         sys.executable,
         "-m",
         "tests.powerloss.program",

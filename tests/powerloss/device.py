@@ -66,7 +66,17 @@ def library() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="bloomstore-device-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     source, made = Path(__file__).with_name("device.c"), folder / "device.so"
-    command = [*compiler.split(), "-shared", "-fPIC", "-O2", "-o", made, source, "-ldl", "-pthread"]
+    command = [
+        *compiler.split(),
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-o",
+        str(made),
+        str(source),
+        "-ldl",
+        "-pthread",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the power-loss library does not compile:\n{done.stderr}")

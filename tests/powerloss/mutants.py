@@ -19,6 +19,7 @@ from bloomstore.catalog import catalog, environment
 from bloomstore.catalog.view import CatalogChange
 from bloomstore.segment import mapping
 from bloomstore.segment import segment as segments
+from bloomstore.segment.mapping import sync_directory
 from bloomstore.segment.segment import Segment
 from bloomstore.store import store
 from bloomstore.store.durable import checkpoint, recovery, stage_files
@@ -148,8 +149,8 @@ def catalog_made_in_place() -> None:
                 for key, value in rows.items():
                     transaction.put(key, value, db=tables[table])
         opened.close()
-        environment.sync_directory(path)
-        environment.sync_directory(path.parent)
+        sync_directory(path)
+        sync_directory(path.parent)
 
     _replace(catalog, "make_environment", make)
 
@@ -183,7 +184,7 @@ def apply_outside_the_lock() -> None:
         now = kernels.apply
         kernels.apply = lambda *arguments: waiting.append(arguments)
         try:
-            return real_write(*without_handle(arguments))  # type: ignore[no-any-return]
+            return real_write(*without_handle(arguments))
         finally:
             kernels.apply = now
 
@@ -194,7 +195,7 @@ def apply_outside_the_lock() -> None:
 def applied_slowly() -> None:
     """Not broken: bits are set under the lock, but in a way that shows when they are not."""
     _replace(kernels, "apply", slow_apply)
-    real_write = _replace(
+    real_write: Any = _replace(
         commit, "write", lambda *arguments: real_write(*without_handle(arguments))
     )
 

@@ -21,11 +21,12 @@ import warnings
 from pathlib import Path
 
 import bloomstore
-from bloomstore import Fixed, Flexible, Scalable, Sequence
+from bloomstore import Durability, Fixed, Flexible, Scalable, Sequence
+from bloomstore.families.contract import FilterSpec
 from bloomstore.store.process import open_files
 from bloomstore.store.write import bulk_load
 
-SPECS = {
+SPECS: dict[str, tuple[FilterSpec, Durability]] = {
     "commit": (Scalable(target_error=0.01, initial_capacity=32), "commit"),
     "process": (Scalable(target_error=0.01, initial_capacity=64, layout="sliced"), "process"),
     "fixed": (Fixed(capacity=2000, target_error=0.01), "commit"),
@@ -195,7 +196,7 @@ PARTS = {
 
 def use_boot(name: str) -> None:
     """Makes this process believe that it runs in a boot of this name."""
-    open_files.boot_id = lambda: name
+    vars(open_files)["boot_id"] = lambda: name
 
 
 def main(arguments: list[str]) -> None:

@@ -148,7 +148,9 @@ def _look_at_states(store: bloomstore.Store, wrong: list[str], *, after_errors: 
     for name in store:
         users = store[name]
         if not users.state.is_sound:
-            reasons = LOST_WITH_THE_MACHINE if users.durability == "process" else ()
+            reasons: tuple[str, ...] = (
+                LOST_WITH_THE_MACHINE if users.durability == "process" else ()
+            )
             reasons += REFUSED if after_errors else ()
             if any(reason in str(users.state) for reason in reasons):
                 excused.add(name)

@@ -21,9 +21,10 @@ import os
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import bloomstore
-from bloomstore import Dynamic, Store, held
+from bloomstore import Durability, Dynamic, Store, held
 from tests.support.soundness import assert_sound
 
 SPEC = Dynamic(capacity=200, target_error=0.001)
@@ -142,7 +143,9 @@ OPERATIONS = {
 }
 
 
-def interrupt_everywhere(path: Path, durability: str, operation: Operation, points: int) -> int:
+def interrupt_everywhere(
+    path: Path, durability: Durability, operation: Operation, points: int
+) -> int:
     """Interrupts the operation at so many of its points; returns how many it has."""
     tracebacks: abc.MutableSequence[BaseException] = collections.deque(maxlen=50)
     acknowledged = [1, 2]
@@ -241,7 +244,9 @@ def main(path: str, what: str, *rest: str) -> None:
         interrupt_forks(Path(path))
     else:
         durability, points = rest
-        found = interrupt_everywhere(Path(path), durability, OPERATIONS[what], int(points))
+        found = interrupt_everywhere(
+            Path(path), cast("Durability", durability), OPERATIONS[what], int(points)
+        )
         assert found > 10, found
 
 

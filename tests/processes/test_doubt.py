@@ -23,6 +23,7 @@ from bloomstore.catalog.catalog import Catalog
 from bloomstore.catalog.environment import TABLES
 from bloomstore.catalog.transaction import Writing
 from bloomstore.errors import StoreFailed
+from bloomstore.segment import blocks
 from bloomstore.segment import segment as segment_module
 from bloomstore.segment.blocks import touched_blocks
 from bloomstore.segment.header import BLOCK_BYTES, HEADER_BYTES
@@ -53,7 +54,7 @@ def test_two_threads_that_find_damage_in_one_stage_both_remember_it(
         spec = Scalable(target_error=0.01, initial_capacity=200_000, layout="blocked")
         store.create("users", spec).add_many(range(keys))
     zero(path, 0, 1)
-    real = segment_module.damaged_blocks
+    real = blocks.damaged_blocks
     together = threading.Barrier(2)
 
     def slow(*arguments: object) -> object:
@@ -138,7 +139,7 @@ def test_a_filter_written_to_while_it_is_verified_is_not_called_damaged(
     with bloomstore.open(path) as store:
         store.create("users", SPEC, durability="process").add_many(range(10))
     with bloomstore.open(path) as store:  # the first to open it: it verifies at first use
-        real = damage_module.touched_blocks
+        real = blocks.touched_blocks
 
         def meanwhile(pipe: Connection) -> None:
             store.close()  # what it inherited

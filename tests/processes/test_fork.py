@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import bloomstore
+from bloomstore import Durability
 from tests.processes.worker import SPEC, Worker, die_at, make_store, open_server
 from tests.support.soundness import assert_sound
 
@@ -33,7 +34,7 @@ def in_a_child(work: object, *arguments: object) -> None:
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_children_of_a_preloaded_parent_read_and_add(path: Path, durability: str) -> None:
+def test_children_of_a_preloaded_parent_read_and_add(path: Path, durability: Durability) -> None:
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC, durability=durability)
         users.add_many(range(100))
@@ -56,7 +57,7 @@ def test_children_of_a_preloaded_parent_read_and_add(path: Path, durability: str
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_children_add_at_the_same_time_as_their_parent(path: Path, durability: str) -> None:
+def test_children_add_at_the_same_time_as_their_parent(path: Path, durability: Durability) -> None:
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC, durability=durability)
         users.add(0)
@@ -78,7 +79,7 @@ def test_children_add_at_the_same_time_as_their_parent(path: Path, durability: s
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_fork_while_another_thread_adds_does_no_harm(path: Path, durability: str) -> None:
+def test_a_fork_while_another_thread_adds_does_no_harm(path: Path, durability: Durability) -> None:
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC, durability=durability)
         added = 0
@@ -206,7 +207,7 @@ def test_a_child_that_closes_leaves_the_files_of_the_program_alone(path: Path) -
 @pytest.mark.parametrize("child_uses_it", [False, True])
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_the_lock_of_a_dead_parent_is_free_although_a_child_lives(
-    path: Path, durability: str, child_uses_it: bool
+    path: Path, durability: Durability, child_uses_it: bool
 ) -> None:
     make_store(path, durability)
 

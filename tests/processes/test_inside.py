@@ -109,6 +109,10 @@ def test_a_key_whose_code_adds_during_a_bulk_load_loses_nothing(
             asides()
             return dt.timedelta(0)
 
+        def dst(self, moment: dt.datetime | None) -> None: ...
+
+        def tzname(self, moment: dt.datetime | None) -> None: ...
+
     keys: list[object] = list(range(2000))
     keys[1500] = dt.datetime(2020, 1, 1, tzinfo=Zone())
     users.add_many(keys)  # type: ignore[arg-type]

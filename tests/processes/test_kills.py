@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import bloomstore
-from bloomstore import Dynamic, Scalable
+from bloomstore import Durability, Dynamic, Scalable
 from bloomstore.store.write import bulk_load
 from tests.processes.worker import Worker, die_at, make_store, open_server
 from tests.support.soundness import assert_sound
@@ -90,7 +90,7 @@ def test_a_writer_that_was_open_before_gives_up_on_a_stopped_holder_too(path: Pa
     ["generation: committed", "add: journal committed", "seal: next stage published"],
 )
 def test_after_the_next_add_of_a_survivor_a_running_reader_sees_everything(
-    path: Path, point: str, durability: str
+    path: Path, point: str, durability: Durability
 ) -> None:
     if durability == "process" and point.startswith("add"):
         pytest.skip("durability process has no journal")
@@ -120,7 +120,7 @@ def test_after_the_next_add_of_a_survivor_a_running_reader_sees_everything(
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_bulk_load_that_was_killed_leaves_true_counts(path: Path, durability: str) -> None:
+def test_a_bulk_load_that_was_killed_leaves_true_counts(path: Path, durability: Durability) -> None:
     spec = Scalable(target_error=0.01, initial_capacity=5000)
     with bloomstore.open(path) as store:
         store.create("users", spec, durability=durability).add_many(range(50))
@@ -239,7 +239,7 @@ def test_an_add_killed_inside_its_commit_is_finished_by_the_next_writer(path: Pa
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_a_bulk_load_killed_inside_its_commit_loses_no_key_of_others(
-    path: Path, durability: str
+    path: Path, durability: Durability
 ) -> None:
     spec = Scalable(target_error=0.01, initial_capacity=5000)
     with bloomstore.open(path) as store:

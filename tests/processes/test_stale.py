@@ -8,17 +8,18 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lmdb
 import numpy as np
 import pytest
 
 import bloomstore
-from bloomstore import Dynamic
+from bloomstore import Durability, Dynamic
 from bloomstore.catalog.environment import MAX_READERS
 from bloomstore.catalog.rows import StageRow
 from bloomstore.errors import StoreFailed
+from bloomstore.keys import Key
 from bloomstore.store.write import bulk_load
 from tests.processes.worker import Worker
 from tests.support.soundness import assert_sound
@@ -72,7 +73,10 @@ def reader_table_full(store: bloomstore.Store) -> abc.Iterator[None]:
 @pytest.mark.parametrize("change", [load, rebuild, grow])
 @pytest.mark.parametrize("many", [False, True])
 def test_an_add_that_cannot_read_the_catalog_raises(
-    path: Path, durability: str, change: abc.Callable[[bloomstore.Store], list[int]], many: bool
+    path: Path,
+    durability: Durability,
+    change: abc.Callable[[bloomstore.Store], list[int]],
+    many: bool,
 ) -> None:
     with bloomstore.open(path, durability=durability) as store:
         seen = store.create("seen", SPEC)
@@ -128,9 +132,9 @@ class Failing:
 @pytest.mark.parametrize("durability", ["commit", "process"])
 @pytest.mark.parametrize("change", [load, rebuild, grow])
 def test_whichever_read_fails_an_acknowledged_add_is_in(
-    path: Path, durability: str, change: abc.Callable[[bloomstore.Store], list[int]]
+    path: Path, durability: Durability, change: abc.Callable[[bloomstore.Store], list[int]]
 ) -> None:
-    acknowledged: list[object] = []
+    acknowledged: list[Key] = []
     with bloomstore.open(path, durability=durability) as store:
         seen = store.create("seen", SPEC)
         seen.add_many([1, 2])
@@ -147,7 +151,7 @@ def test_whichever_read_fails_an_acknowledged_add_is_in(
                 assert worker.end() == 0
             if change is rebuild:  # it has forgotten what its source has not
                 acknowledged.clear()
-            catalog._environment = Failing(environment, range(first, first + reads))
+            catalog._environment = cast("Any", Failing(environment, range(first, first + reads)))
             with contextlib.suppress(StoreFailed):
                 seen.add(("mine", first, reads))
                 acknowledged.append(("mine", first, reads))

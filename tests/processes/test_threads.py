@@ -9,11 +9,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import bloomstore
-from bloomstore import Fixed, Scalable
+from bloomstore import Durability, Fixed, Scalable
 from bloomstore.errors import FilterFull, StoreClosed
 from bloomstore.keys import fingerprints
 from bloomstore.store.durable.holding import holding
@@ -25,7 +26,7 @@ DURABILITIES = ["commit", "process"]
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_eight_threads_add_and_ask(path: Path, durability: str) -> None:
+def test_eight_threads_add_and_ask(path: Path, durability: Durability) -> None:
     with bloomstore.open(path) as store:
         users = store.create("users", SPEC, durability=durability)
         together = threading.Barrier(8, timeout=30)
@@ -161,7 +162,7 @@ USES: dict[str, Use] = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_threads_whose_store_is_closed_get_a_result_or_store_closed(
-    path: Path, durability: str, use: str
+    path: Path, durability: Durability, use: str
 ) -> None:
     for _ in range(4):
         store = bloomstore.open(path)
@@ -303,7 +304,7 @@ def test_an_add_that_meets_the_close_of_another_thread_says_that_it_is_closed(pa
     class Closing:
         """The lock between threads, which another thread takes first, to close the store."""
 
-        def __init__(self, real: threading.RLock) -> None:  # type: ignore[valid-type]
+        def __init__(self, real: Any) -> None:
             self._real = real
 
         def acquire(self, *args: object, **options: object) -> bool:
@@ -316,7 +317,7 @@ def test_an_add_that_meets_the_close_of_another_thread_says_that_it_is_closed(pa
         def __getattr__(self, name: str) -> object:
             return getattr(self._real, name)
 
-    lock._threads = Closing(lock._threads)
+    lock._threads = cast("Any", Closing(lock._threads))
     with pytest.raises(StoreClosed):
         users.add("after")
     assert_sound(path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bloomstore
+from bloomstore import Durability
 from tests.processes.worker import SPEC, Worker, make_store, open_server
 from tests.support.soundness import assert_sound
 
@@ -41,7 +42,9 @@ def add_share(pipe: Connection, path: Path, name: str, share: int, keys: int) ->
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_four_processes_add_to_one_filter_through_growth(path: Path, durability: str) -> None:
+def test_four_processes_add_to_one_filter_through_growth(
+    path: Path, durability: Durability
+) -> None:
     make_store(path, durability)
     keys = 600
     workers = [Worker(add_share, path, durability, share, keys) for share in range(4)]
@@ -67,7 +70,7 @@ def test_four_processes_add_to_one_filter_through_growth(path: Path, durability:
 
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_an_acknowledged_key_is_seen_elsewhere_at_the_very_next_lookup(
-    path: Path, durability: str
+    path: Path, durability: Durability
 ) -> None:
     make_store(path, durability)
     with open_server(path) as writer, open_server(path) as reader:
@@ -84,7 +87,7 @@ def test_an_acknowledged_key_is_seen_elsewhere_at_the_very_next_lookup(
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_two_processes_take_turns_with_every_key(path: Path, durability: str) -> None:
+def test_two_processes_take_turns_with_every_key(path: Path, durability: Durability) -> None:
     make_store(path, durability)
     with open_server(path) as one, open_server(path) as other:
         for key in range(0, 200, 2):

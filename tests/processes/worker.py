@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 import bloomstore
-from bloomstore import Scalable, crash
+from bloomstore import Durability, Scalable, crash
 from bloomstore.errors import BloomStoreError
 
 PATIENCE = 30.0
@@ -138,7 +138,8 @@ def _answer(store: bloomstore.Store, what: str, arguments: list[Any]) -> object:
     if what == "checkpoint":
         return store.checkpoint()
     if what == "die at":
-        return die_at(*arguments)
+        die_at(*arguments)
+        return None
     if what == "drop":
         return store.drop(*arguments)
     if what == "create":
@@ -167,7 +168,7 @@ def open_server(path: Path, *, read_only: bool = False, seconds: float = 60.0) -
     return worker
 
 
-def make_store(path: Path, *durabilities: str) -> None:
+def make_store(path: Path, *durabilities: Durability) -> None:
     """A store with a small filter of each durability, by a process that is gone afterwards."""
 
     def make(pipe: Connection) -> None:

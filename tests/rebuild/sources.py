@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Listed(Source):
     def describe(self) -> str:
         return "a list"
 
-    def batches(self, position: Any) -> Iterator[Batch]:
+    def batches(self, position: Any) -> Generator[Batch, None, None]:
         for first in range(position or 0, len(self.keys), 100):
             if self.ends_at is not None and first >= self.ends_at:
                 raise self.error or Incomplete(f"read {first} rows of {len(self.keys)}")

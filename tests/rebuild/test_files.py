@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_path_may_be_a_str(tmp_path: Path) -> None:
     for kind, source in (("txt", text_source.TextSource), ("csv", files.CsvSource)):
         path = make_file(tmp_path, kind, KEYS)
-        columns = [] if kind == "txt" else [["key"]]
+        columns: list[Any] = [] if kind == "txt" else [["key"]]
         assert source(str(path), *columns).identity() == source(path, *columns).identity()
 
 
@@ -120,7 +121,7 @@ def test_text_of_numbers_with_marks_and_without_a_last_newline(tmp_path: Path) -
     path = tmp_path / "numbers"
     path.write_bytes(b"\xef\xbb\xbf1\r\n-2\r\n33")
     (batch, last) = TextSource(path, "int").batches(None)
-    assert batch.keys + last.keys == [1, -2, 33]
+    assert [*batch.keys, *last.keys] == [1, -2, 33]
     assert last.position == [path.stat().st_size, 4]
     path.write_bytes(b"1\nzwei\n")
     with pytest.raises(BloomStoreError, match="numbers, line 2: expected a whole number"):

@@ -66,7 +66,8 @@ def test_capacity_and_error_may_be_chosen(
 ) -> None:
     made = store.create("seen", family)
     rebuild(store, "seen", Listed(KEYS[:30]), capacity=50, target_error=0.1)
-    assert replace(made.spec, layout=None) == expected
+    spec: Any = made.spec
+    assert replace(spec, layout=None) == expected
     with pytest.raises(SpecError, match="either"):
         rebuild(store, "seen", Listed(KEYS), spec=expected, capacity=3)
 

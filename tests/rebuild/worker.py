@@ -15,7 +15,8 @@ from bloomstore.store.write import bulk_load
 
 if __name__ == "__main__":
     rows = int(sys.argv[1])
-    files.BATCH_ROWS = table_source.BATCH_ROWS = rows
+    for module in (files, table_source):
+        vars(module)["BATCH_ROWS"] = rows
     text_source._SOURCE_BYTES = 16 * rows
     bulk_load.LEAST_KEYS = int(os.environ.get("LEAST_KEYS", bulk_load.LEAST_KEYS))
     sys.exit(main(sys.argv[2:]))

@@ -82,6 +82,7 @@ async def rebuild_anew(plugin: BloomPlugin, engine: AsyncEngine, sessions: Any) 
         plugin.rebuild_async(engine, User.email),
         *(write(sessions, f"meanwhile{n}@x") for n in range(10)),
     )
+    assert done is not None
     assert [(each.name, each.still) for each in done] == [("users.email", "")]
     assert plugin.probe(User.email, "u3@x") is Answer.ABSENT
     kept = ["a@x", "u4@x", *(f"meanwhile{n}@x" for n in range(10))]

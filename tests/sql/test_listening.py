@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from itertools import count
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -27,7 +28,7 @@ def depth_of_a_statement(engine: sa.Engine) -> int:
     """How many calls lie above the driver."""
     depths = []
     with engine.connect() as connection:
-        raw = connection.connection.dbapi_connection
+        raw: Any = connection.connection.dbapi_connection
         raw.set_trace_callback(lambda sql: depths.append(len(traceback.extract_stack())))
         connection.execute(select(User.id)).all()
         raw.set_trace_callback(None)
@@ -126,7 +127,9 @@ def test_two_plugins_cease_in_any_order(tmp_path, store, engine, order) -> None:
         return (
             wrapped(engine),
             [len(getattr(engine.pool.dispatch, name)) for name in listened],
-            len(sessions.class_.dispatch.after_begin._clslevel.get(sessions.class_, ())),
+            len(
+                cast("Any", sessions.class_.dispatch).after_begin._clslevel.get(sessions.class_, ())
+            ),
             dict(sessions.kw),
             dict(both.kw),
         )

@@ -9,7 +9,7 @@ import ast
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -59,7 +59,7 @@ def engine() -> Any:
 
 
 def compiled() -> SQLCompiler:
-    made = sa.insert(users).values(id=1).compile(dialect=sqlite.dialect())
+    made = sa.insert(cast("Any", users)).values(id=1).compile(dialect=sqlite.dialect())
     assert isinstance(made, SQLCompiler)
     return made
 
@@ -113,11 +113,11 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "_cached_result_processor": sa.Integer,
     "_has_events": lambda: sa.create_engine("sqlite://"),
     "_on_connect_isolation_level": sqlite.dialect,
-    "_reset_on_return": lambda: QueuePool(lambda: sqlite3.connect(":memory:")),
-    "_max_overflow": lambda: QueuePool(lambda: sqlite3.connect(":memory:")),
-    "_all_conns": lambda: SingletonThreadPool(lambda: sqlite3.connect(":memory:")),
+    "_reset_on_return": lambda: QueuePool(cast("Any", lambda: sqlite3.connect(":memory:"))),
+    "_max_overflow": lambda: QueuePool(cast("Any", lambda: sqlite3.connect(":memory:"))),
+    "_all_conns": lambda: SingletonThreadPool(cast("Any", lambda: sqlite3.connect(":memory:"))),
     "_clslevel": lambda: Session.dispatch.after_begin,  # type: ignore[attr-defined]
-    "_empty_listener_reg": lambda: Session.dispatch,  # type: ignore[attr-defined]
+    "_empty_listener_reg": lambda: Session.dispatch,
 }
 # Names that only one of the supported releases has, or only some objects; tested below by use.
 BY_USE = {
@@ -164,7 +164,7 @@ def words_in(path: Path) -> set[str]:
 def own_names(path: Path) -> set[str]:
     """Underscored attributes that the classes and functions of this package define."""
     return {
-        getattr(node, "name", None) or getattr(node, "attr", "")
+        str(getattr(node, "name", None) or getattr(node, "attr", ""))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
         or (

@@ -108,9 +108,10 @@ def test_paths_and_options_that_cannot_be_used_are_refused(tmp_path: Path) -> No
     for seconds in ("x", None, float("nan"), -1, True, [1]):
         with pytest.raises(SpecError, match="lock_seconds"):
             bloomstore.open(tmp_path / "s", lock_seconds=seconds)  # type: ignore[arg-type]
-    for durability in ("x", None, ["commit"], {}):
+    wrong: list[Any] = ["x", None, ["commit"], {}]
+    for durability in wrong:
         with pytest.raises(SpecError, match="durability"):
-            bloomstore.open(tmp_path / "s", durability=durability)  # type: ignore[arg-type]
+            bloomstore.open(tmp_path / "s", durability=durability)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,7 +176,8 @@ def test_a_path_that_cannot_be_used_is_an_error_of_ours(tmp_path: Path, name: st
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").write_text("x")
     path = tmp_path / name
-    for options in ({}, {"read_only": True}, {"create": False}):
+    ways: list[dict[str, Any]] = [{}, {"read_only": True}, {"create": False}]
+    for options in ways:
         with pytest.raises(BloomStoreError, match=name[:3]):
             bloomstore.open(path, **options)
     with bloomstore.open(tmp_path / "store") as store, pytest.raises(StoreFailed, match=name[:3]):

@@ -11,6 +11,7 @@ import pytest
 import bloomstore
 from bloomstore import Fixed, Scalable
 from bloomstore.errors import StoreFailed
+from bloomstore.segment import segment
 from bloomstore.store.process import folder, open_files
 from tests.faults.damage import in_a_process_that_is_killed
 
@@ -23,7 +24,7 @@ def test_opening_maps_no_segment_until_its_filter_is_used(
             store.create(f"filter {number}", Fixed(capacity=1000, target_error=0.01))
         store["filter 7"].add_many(range(100))
     opened: list[str] = []
-    real = open_files.open_segment
+    real = segment.open_segment
 
     def watch(path: Path, *arguments: object, **options: object) -> object:
         opened.append(path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections.abc as abc
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -200,14 +200,26 @@ def test_names_never_become_paths(store: bloomstore.Store, path: Path, name: str
     ("make", "message"),
     [
         (lambda: Fixed(capacity=0, target_error=0.1), "capacity must be in 1"),
-        (lambda: Fixed(capacity=1.5, target_error=0.1), "capacity must be a whole number"),
+        (
+            lambda: Fixed(capacity=cast("Any", 1.5), target_error=0.1),
+            "capacity must be a whole number",
+        ),
         (lambda: Fixed(capacity=True, target_error=0.1), "capacity must be a whole number"),
         (lambda: Fixed(capacity=10, target_error=0), "target_error must be in"),
         (lambda: Fixed(capacity=10, target_error=1.0), "target_error must be in"),
         (lambda: Fixed(capacity=10, target_error=float("nan")), "target_error must be in"),
-        (lambda: Fixed(capacity=10, target_error="a"), "target_error must be a number"),
-        (lambda: Fixed(capacity=10, target_error=0.1, layout="round"), "layout must be one of"),
-        (lambda: Fixed(capacity=10, target_error=0.1, scheme="md5"), "scheme must be one of"),
+        (
+            lambda: Fixed(capacity=10, target_error=cast("Any", "a")),
+            "target_error must be a number",
+        ),
+        (
+            lambda: Fixed(capacity=10, target_error=0.1, layout=cast("Any", "round")),
+            "layout must be one of",
+        ),
+        (
+            lambda: Fixed(capacity=10, target_error=0.1, scheme=cast("Any", "md5")),
+            "scheme must be one of",
+        ),
         (lambda: Fixed(capacity=10, target_error=0.1, seed=-1), "seed must be an int"),
         (
             lambda: Fixed(capacity=10, target_error=0.1, layout="blocked", scheme="h3"),
@@ -227,7 +239,7 @@ def test_names_never_become_paths(store: bloomstore.Store, path: Path, name: str
             "exactly one of capacity= and error=",
         ),
         (
-            lambda: Flexible(baseline_bits=1024, hashes=4, capacity=5, expansion=[1]),
+            lambda: Flexible(baseline_bits=1024, hashes=4, capacity=5, expansion=cast("Any", [1])),
             "expansion must be",
         ),
         (lambda: Sequence([]), "at least one element"),
@@ -378,7 +390,9 @@ def test_a_rebuild_replaces_the_keys_and_keeps_those_added_meanwhile(
             users.add("batched")
         assert 999 in users  # the old chain answers until the switch
         new.switch()
-    assert users.spec == Fixed(capacity=600, target_error=1e-4, layout=users.spec.layout)
+    assert users.spec == Fixed(
+        capacity=600, target_error=1e-4, layout=cast("Any", users.spec).layout
+    )
     assert users.may_contain_many([*range(500), "late", 700, "batched"]).all()
     assert np.count_nonzero(users.may_contain_many(range(701, 1000))) < 10
     assert len(list((path / "segments").iterdir())) == 1

@@ -222,7 +222,7 @@ def grown_rows(setting: Setting, kind: str, error: float) -> Iterator[Row]:
     name = f"grown {kind} {error:g}"
     ours = setting.store.create(name, spec, durability="process")
     ours.add_many(keys.present)
-    asked = {OURS: lambda now: ours.may_contain_many(now)}
+    asked: dict[str, Callable[[Any], object]] = {OURS: ours.may_contain_many}
     samples = {OURS: count}
     bits = ours.stats().bits / count
     notes = [f"bits/key {bits:.1f}"]

@@ -42,7 +42,7 @@ def profile(
     found: list[Step] = []
     for kind in ("int", "str"):
         given = Keys(kind, keys, 1)
-        forms = {f"{kind} list": (given.present, given.absent)}
+        forms: dict[str, tuple[Any, Any]] = {f"{kind} list": (given.present, given.absent)}
         if kind == "int":
             forms["int array"] = (given.present_array, given.absent_array)
         for name, (present, absent) in forms.items():

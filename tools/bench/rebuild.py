@@ -158,7 +158,8 @@ def main() -> int:
     if args.memory_of:
         print_memory(args.memory_of, args.column)
         return 0
-    rows, lines = int(args.rows), []
+    rows = int(args.rows)
+    lines: list[dict[str, Any]] = []
     with database(args.url) as url, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_table(url, rows)
@@ -171,7 +172,7 @@ def main() -> int:
                 times["parquet"].append(rebuilt(str(parquet), column, folder))
             middle = {what: statistics.median(some) for what, some in times.items()}
             for what, place in (("rebuild", url), ("parquet", str(parquet))):
-                line = {
+                line: dict[str, Any] = {
                     "source": what,
                     "column": f"{column} {COLUMNS[column]}",
                     "rows_per_second": rows / middle[what],

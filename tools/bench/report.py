@@ -81,7 +81,7 @@ def _print_plain(lines: list[list[str]]) -> None:
 
 def write_json(path: Path, arguments: dict[str, Any], **tables: Any) -> None:
     """Everything that was measured, with the versions that were compared."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
             versions[package] = metadata.version(package)

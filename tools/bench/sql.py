@@ -51,6 +51,7 @@ from tests.sql.support import servers
 
 LISTED = 10_000
 SHORT_TURNS = 40
+Use = Callable[[Any, Any], None]  # a session and a key, or a list of keys
 PAIRS = 5  # of engines per round, see above
 
 
@@ -262,7 +263,7 @@ def lookups(kind: str, plain: Any, ours: Any, rows: int, rounds: int) -> Iterato
         return [misses(LISTED - part) + some.sample(range(rows), part) for _ in range(count)]
 
     # Turns of both sides take about the same time.
-    table = [
+    table: list[tuple[str, Use, Use, Any, Callable[[int], list[Any]], int, int, float]] = [
         ("get miss", get, get, ours, misses, 300, 20_000, 100 if is_sqlite else 150),
         ("Guarded() miss", select_one, select_guarded, ours, misses, 300, 1000,
          3 if is_sqlite else 5),
@@ -342,7 +343,7 @@ def lower_quartile(times: list[float]) -> float:
     return statistics.quantiles(times, n=4)[0]
 
 
-def timed(factory: Any, act: Callable[[Any, Any], None], keys: list[Any]) -> float:
+def timed(factory: Any, act: Use, keys: list[Any]) -> float:
     """Microseconds per key or list of keys, in a transaction that is open and warm."""
     with factory() as session:
         session.execute(sa.text("SELECT 1"))

@@ -73,7 +73,7 @@ def reopen(setting: Setting, keys: int) -> Iterator[Row]:
             opened.pop().close()
         return [ours]
 
-    contestants = {OURS: prepare_ours}
+    contestants: dict[str, Prepare] = {OURS: prepare_ours}
     if "pybloomfiltermmap3" in setting.peers:
         import pybloomfilter
 
@@ -243,12 +243,18 @@ def threads(setting: Setting) -> Iterator[Row]:
 
     one = once(partial(ask_with, 1, absent))
     usual = kernel_threads.THREADS
-    for row_name, detail, by_two, by_one in (
+    pairs: list[tuple[str, str, Prepare, Prepare]] = [
         ("threads: two of a call", "int array", once(partial(ask_with, 2, absent)), one),
         ("threads: two callers", "int array", once(two), one),
-        ("threads: add", "int array", *(add_with(n, keys.present_array) for n in (2, 1))),
-        ("threads: add", "int list", *(add_with(n, keys.present) for n in (2, 1))),
-    ):
+        (
+            "threads: add",
+            "int array",
+            add_with(2, keys.present_array),
+            add_with(1, keys.present_array),
+        ),
+        ("threads: add", "int list", add_with(2, keys.present), add_with(1, keys.present)),
+    ]
+    for row_name, detail, by_two, by_one in pairs:
         contestants = {OURS: by_two, "one thread": by_one}
         timings = take_turns(contestants, 6 * setting.rounds, time.perf_counter)
         row = row_of(row_name, detail, timings, len(absent), None)

@@ -247,7 +247,7 @@ def resident_pages(descriptor: int) -> tuple[int, int]:
             raise OSError(ctypes.get_errno(), "mincore")
     finally:
         library.munmap(address, length)
-    flags = np.frombuffer(answer, np.uint8, pages)
+    flags = np.frombuffer(answer.raw, np.uint8, pages)
     return int(np.count_nonzero(flags & 1)), pages
 
 

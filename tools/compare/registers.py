@@ -16,6 +16,7 @@ import os
 import sys
 import tempfile
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,10 @@ def calls(keys: int) -> abc.Iterator[tuple[str, abc.Callable[[], Any]]]:
 
     integers = np.arange(keys, dtype=np.int64)
     texts = [f"user-{number:019d}" for number in range(keys)]
-    absent = {"int": integers + 10**9, "str": [f"none-{number:019d}" for number in range(keys)]}
+    absent: dict[str, Any] = {
+        "int": integers + 10**9,
+        "str": [f"none-{number:019d}" for number in range(keys)],
+    }
     yield "fingerprints int", lambda: kernels.fingerprints_of_int64(integers, 0)
     yield "fingerprints str", lambda: kernels.fingerprints_of_list(texts, 0)
     with (
@@ -68,12 +72,9 @@ def calls(keys: int) -> abc.Iterator[tuple[str, abc.Callable[[], Any]]]:
         for kind, present in (("int", integers), ("str", texts)):
             seen = store.create(kind, bloomstore.Fixed(capacity=keys, target_error=0.01))
             seen.add_many(present)
-            yield (
-                f"present {kind}",
-                lambda seen=seen, present=present: seen.may_contain_many(present),
-            )
-            yield f"absent {kind}", lambda seen=seen, kind=kind: seen.may_contain_many(absent[kind])
-            yield f"add, known {kind}", lambda seen=seen, present=present: seen.add_many(present)
+            yield f"present {kind}", partial(seen.may_contain_many, present)
+            yield f"absent {kind}", partial(seen.may_contain_many, absent[kind])
+            yield f"add, known {kind}", partial(seen.add_many, present)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,14 @@ a damage to a vector that nobody notices breaks the promise.
 
 from __future__ import annotations
 
+import collections.abc as abc
 import logging
 import os
 import random
 import shutil
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 import lmdb
@@ -26,7 +28,7 @@ from tests.faults.damage import damage_row, flip_byte, make_store, read, zero_ru
 def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:
     """Runs the cases and prints; True when the promise was kept."""
     sound = folder / "sound"
-    wrong = _in_a_process(lambda: make_store(sound) or [])
+    wrong = _in_a_process(lambda: _make(sound))
     if wrong:
         print("VIOLATION", *wrong)
         return False
@@ -39,7 +41,7 @@ def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:
         path = folder / f"case {done}"
         shutil.copytree(sound, path)
         names = _names(seed, done)
-        wrong = _in_a_process(lambda path=path, number=done: _one_case(path, seed, number))
+        wrong = _in_a_process(partial(_one_case, path, seed, done))
         for name in names:
             counts = kinds.setdefault(name, [0, 0])
             counts[0] += 1
@@ -193,14 +195,19 @@ OFTEN = {"vector, byte changed": 4, "vector, run zeroed": 4, "catalog row": 6}
 WEIGHTS = [OFTEN.get(name, 1) for name in HOW]
 
 
-def _in_a_process(work: object) -> list[str]:
+def _make(path: Path) -> list[str]:
+    make_store(path)
+    return []
+
+
+def _in_a_process(work: abc.Callable[[], list[str]]) -> list[str]:
     """What it returns, from a process of its own: damaged files may end the one that maps them."""
     pipe, pipe_in = os.pipe()
     process = os.fork()
     if not process:
         status = 1
         try:
-            lines = work()  # type: ignore[operator]
+            lines = work()
             os.write(pipe_in, "\n".join(lines).encode()[:60_000])
             status = 0
         except BaseException:  # noqa: BLE001  counted as a violation

@@ -28,10 +28,12 @@ import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import bloomstore
-from bloomstore import Dynamic, Filter, Store, held
+from bloomstore import Durability, Dynamic, Filter, Store, held
 from bloomstore.errors import StoreLocked
+from bloomstore.keys import Key
 from tools.torture.workers import die_with_parent
 
 PER_EPOCH = 500
@@ -59,7 +61,7 @@ def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:
         done = counts["interrupts"]
         if done >= cases or time.monotonic() > begin + seconds or len(broken) > 20:
             break
-        durability = ("commit", "process")[epoch % 2]
+        durability: Durability = "process" if epoch % 2 else "commit"
         path = folder / f"epoch {epoch}"
         found, complaints = _epoch(path, seed + epoch, durability, min(PER_EPOCH, cases - done))
         counts.update(found)
@@ -81,12 +83,12 @@ def torture(folder: Path, cases: int, seed: int, seconds: float) -> bool:
 
 
 def _epoch(
-    path: Path, seed: int, durability: str, interrupts: int
+    path: Path, seed: int, durability: Durability, interrupts: int
 ) -> tuple[collections.Counter[str], list[str]]:
     """One life of a process, and a look at what it left."""
     counts: collections.Counter[str] = collections.Counter()
     complaints: list[str] = []
-    acknowledged: dict[str, set[object]] = {}
+    acknowledged: dict[str, set[Key]] = {}
 
     def work(pipe: Connection) -> None:
         Victim(path, seed, durability, pipe).live(interrupts)
@@ -107,7 +109,7 @@ def _epoch(
     return counts, complaints
 
 
-def _hear(work: abc.Callable[[Connection], None]) -> abc.Iterator[tuple[str, object]]:
+def _hear(work: abc.Callable[[Connection], None]) -> abc.Iterator[tuple[str, Any]]:
     """What a forked process says until its end. Raises Hung."""
     pipe, theirs = multiprocessing.Pipe()
     process = os.fork()
@@ -137,7 +139,7 @@ def _hear(work: abc.Callable[[Connection], None]) -> abc.Iterator[tuple[str, obj
         os.waitpid(process, 0)
 
 
-def _verify(pipe: Connection, path: Path, acknowledged: dict[str, set[object]]) -> None:
+def _verify(pipe: Connection, path: Path, acknowledged: dict[str, set[Key]]) -> None:
     with bloomstore.open(path, create=False) as store:
         for problem in store.check():
             pipe.send(("complaint", f"check: {problem}"))
@@ -150,15 +152,15 @@ def _verify(pipe: Connection, path: Path, acknowledged: dict[str, set[object]]) 
 class Victim:
     """The process that is interrupted."""
 
-    def __init__(self, path: Path, seed: int, durability: str, pipe: Connection) -> None:
+    def __init__(self, path: Path, seed: int, durability: Durability, pipe: Connection) -> None:
         self.path = path
         self.chance = random.Random(seed)
         self.pipe = pipe
         self.durability = durability
         self.keys = itertools.count()
         # Keys that were about to be added, by filter, and those that were acknowledged.
-        self.intended: dict[str, list[object]] = {name: [] for name in NAMES}
-        self.acknowledged: dict[str, set[object]] = {name: set() for name in NAMES}
+        self.intended: dict[str, list[Key]] = {name: [] for name in NAMES}
+        self.acknowledged: dict[str, set[Key]] = {name: set() for name in NAMES}
         self.counts: collections.Counter[str] = collections.Counter()
         self.tracebacks: collections.deque[BaseException] = collections.deque(maxlen=20)
         self.is_over = False
@@ -245,7 +247,7 @@ class Victim:
                 assert not missing, f"{missing} of {len(keys)} keys of {name} are lost"
                 assert handle.state.is_sound, f"{name} is {handle.state}"
 
-    def _add(self, handle: Filter, keys: list[object]) -> None:
+    def _add(self, handle: Filter, keys: list[Key]) -> None:
         self.intended[handle.name] += keys
         try:
             if len(keys) == 1:

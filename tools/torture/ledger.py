@@ -22,9 +22,11 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore import Durability
+
 SLOTS = 32
 FIRST_EXTRA = 2
-MAIN = ("commit", "process")
+MAIN: tuple[Durability, ...] = ("commit", "process")
 
 
 def filter_name(run: int, slot: int) -> str:
@@ -74,8 +76,8 @@ class Ledger:
         if name in MAIN:
             slot = MAIN.index(name)
             return [(int(run), slot) for run in np.flatnonzero(self.acked[:, slot])]
-        _, run, slot = name.split()
-        return [(int(run), int(slot))]
+        _, own_run, own_slot = name.split()
+        return [(int(own_run), int(own_slot))]
 
     def acked_keys(self, name: str) -> NDArray[np.int64]:
         """Every key that must be found in this filter."""

@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 import bloomstore
 from bloomstore import Scalable, crash
 from bloomstore.errors import BloomStoreError, FilterNotFound
+from bloomstore.layout.layouts import Layout
 from bloomstore.store.write import bulk_load
 from tools.torture.ledger import FIRST_EXTRA, MAIN, SLOTS, Ledger, filter_name, keys_of
 
@@ -44,7 +46,7 @@ class Writer:
     def __init__(self, path: Path, ledger: Ledger, run: int, seed: int, mode: str, acks: int):
         self._path, self._ledger, self._run, self._acks = path, ledger, run, acks
         self._chance = random.Random(seed)
-        self._durabilities = ["commit", "process"] if mode == "both" else [mode]
+        self._durabilities = [name for name in MAIN if mode in (name, "both")]
         self._aim = ""
         bulk_load.LEAST_KEYS = BULK
         self._obey()
@@ -80,7 +82,7 @@ class Writer:
             self._aim = crash._wanted = crash.POINTS[point - 1]
             crash._left = time_left
 
-    def _aimed(self) -> object:
+    def _aimed(self) -> Callable[[], None] | None:
         """An operation that comes to the point where this process shall die."""
         kind = self._aim.partition(":")[0]
         if kind in ("new file", "generation", "seal"):
@@ -177,7 +179,8 @@ class Writer:
             return self._drop_extra()
         slot = free[0]
         durability = self._chance.choice(self._durabilities)
-        layout = self._chance.choice([None, "blocked", "sliced", "plain"])
+        layouts: tuple[Layout | None, ...] = (None, "blocked", "sliced", "plain")
+        layout = self._chance.choice(layouts)
         spec = Scalable(target_error=0.01, initial_capacity=16, layout=layout)
         self._store.create(filter_name(self._run, slot), spec, durability=durability)
         self._ledger.created[self._run, slot] = 1
@@ -207,7 +210,7 @@ class Writer:
     def _rebuild(self) -> None:
         mine = [slot for slot in range(FIRST_EXTRA, SLOTS) if self._has(self._run, slot)]
         if self._chance.random() < 0.1:
-            name = self._chance.choice(self._durabilities)
+            name = str(self._chance.choice(self._durabilities))
         elif mine:
             name = filter_name(self._run, self._chance.choice(mine))
         else:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import bloomstore
 from bloomstore.cli.support import inputs
+from bloomstore.keys import Key
 from bloomstore.rebuild import text_source
 from tests.cli.runner import Cli, Terminal
 
 
-def _holds(store: Path, name: str, keys: list[int | str | bytes]) -> list[bool]:
+def _holds(store: Path, name: str, keys: Sequence[Key]) -> list[bool]:
     with bloomstore.open(store, read_only=True) as opened:
         found: list[bool] = opened[name].may_contain_many(keys).tolist()
         return found
@@ -134,7 +136,7 @@ def test_many_keys_in_small_pieces_are_all_added(
 ) -> None:
     monkeypatch.setattr(text_source, "PIECE_BYTES", 7)  # lines lie across the ends of reads
     monkeypatch.setattr(text_source, "PIECE_KEYS", 2)
-    keys: list[int | str | bytes] = [f"key {number}" * (number % 4) for number in range(300)]
+    keys = [f"key {number}" * (number % 4) for number in range(300)]
     path = tmp_path / "keys"
     path.write_text("".join(f"{key}\n" for key in keys))
     assert cli.ok("add", store, "seen", "--from", path, "--json").json["keys"] == 300
@@ -163,7 +165,7 @@ def test_an_interruption_says_what_was_added(
 ) -> None:
     pieces = inputs.read_pieces
 
-    def interrupted(args):  # type: ignore[no-untyped-def]
+    def interrupted(args):
         yield from pieces(args)
         raise KeyboardInterrupt
 

@@ -228,7 +228,15 @@ def test_progress_shows_rows_and_what_is_left(
 
 def test_the_tool_of_a_checkout_is_the_same_command(grown: Path, tmp_path: Path) -> None:
     tool = Path(bloomstore.__file__).parents[1] / "tools" / "rebuild.py"
-    command = [sys.executable, tool, grown, "seen", "--from", tmp_path / "keys.txt", "--json"]
+    command: list[str | Path] = [
+        sys.executable,
+        tool,
+        grown,
+        "seen",
+        "--from",
+        tmp_path / "keys.txt",
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert '"rows": 1500' in done.stdout

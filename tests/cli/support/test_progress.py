@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import redirect_stderr
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(progress_module.time, "monotonic", clock)
+    monkeypatch.setattr(time, "monotonic", clock)
     return clock
 
 
@@ -32,7 +34,7 @@ def no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "_rich_bar", lambda: None)
 
 
-def _work(clock: Clock, seconds: float, terminal: Terminal, **options: bool) -> Progress:
+def _work(clock: Clock, seconds: float, terminal: Terminal, **options: Any) -> Progress:
     with redirect_stderr(terminal), Progress(1000, **options) as progress:
         for _ in range(4):
             clock.now += seconds / 4

@@ -40,7 +40,7 @@ def test_a_list_that_is_used_twice_is_not_pruned(plugin, engine, sessions) -> No
         session.add(Team(id=5))
         session.flush()
         session.add(User(id=1, email="one@x", team_id=5))
-    ids = sa.bindparam("ids", expanding=True)
+    ids: Any = sa.bindparam("ids", expanding=True)
     query = select(User).where(User.id.in_(ids), User.team_id.in_(ids)).options(Guarded())
     with sessions() as session:
         assert len(session.scalars(query, {"ids": [1, 5, 99]}).all()) == 1

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 import sqlalchemy as sa
@@ -24,11 +24,11 @@ class Either(sa.ColumnElement[bool]):
     """An element of the application's own."""
 
     inherit_cache = True
-    _traverse_internals: ClassVar[list[Any]] = []
+    _traverse_internals: ClassVar[list[Any]] = []  # type: ignore[misc]
     type = sa.Boolean()
 
 
-@compiles(Either)  # type: ignore[no-untyped-call, untyped-decorator]
+@compiles(Either)
 def render(element: Either, compiler: Any, **_: Any) -> str:
     return EITHER
 
@@ -94,16 +94,16 @@ def test_criteria_that_only_narrow_are_answered(
 def test_elements_of_sqlalchemy_that_the_application_renders_are_sent(
     engine: sa.Engine, one: None, plugin: BloomPlugin, sessions: Any
 ) -> None:
-    @compiles(sa.sql.functions.coalesce)  # type: ignore[no-untyped-call, untyped-decorator]
+    @compiles(sa.sql.functions.coalesce)
     def render_without_parentheses(element: Any, compiler: Any, **_: Any) -> str:
         return EITHER
 
     try:
-        statement = select(User.id).where(ABSENT, sa.func.coalesce(User.age, 5))
+        statement = select(User.id).where(ABSENT, cast("Any", sa.func.coalesce(User.age, 5)))
         with sessions() as session:
             assert session.scalars(statement.options(Guarded())).all() == [1]
     finally:
-        deregister(sa.sql.functions.coalesce)  # type: ignore[no-untyped-call]
+        deregister(sa.sql.functions.coalesce)
 
 
 class Always(sa.types.TypeDecorator[str]):

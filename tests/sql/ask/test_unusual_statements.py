@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -95,7 +95,11 @@ def engine(engine: sa.Engine) -> sa.Engine:
     Base.metadata.create_all(engine)
     Third.metadata.create_all(engine)
     with engine.begin() as connection:
-        rows = [{"id": 1, "parent": 99}, {"id": 2, "parent": 1}, {"id": 1005, "parent": None}]
+        rows: list[dict[str, Any]] = [
+            {"id": 1, "parent": 99},
+            {"id": 2, "parent": 1},
+            {"id": 1005, "parent": None},
+        ]
         connection.execute(sa.insert(Node), rows)
         connection.execute(sa.insert(Mark).values(id=1, node_id=1, tag=99))
     return engine
@@ -111,7 +115,7 @@ def plugin(store: bloomstore.Store, engine: sa.Engine, sessions: Sessions) -> An
 
 
 WITH_VARIANT = Integer().with_variant(Shifted(), "sqlite", "postgresql", "mysql", "mariadb")
-ANY = bindparam("ids", expanding=True)
+ANY: Any = bindparam("ids", expanding=True)
 
 
 @pytest.mark.usefixtures("plugin")
@@ -293,7 +297,7 @@ def test_binds_of_any_table_in_a_statement_count(
         ({Mark: other}, joined),
         ({Mark.__table__: other}, joined.where(Node.id.in_([700, 701]))),
     ):
-        with Session(engine, binds=binds) as session:
+        with Session(engine, binds=cast("Any", binds)) as session:
             expected = session.scalars(statement).all()
         factory = sessionmaker(engine, class_=GuardedSession, binds=binds)
         plugin.listen(factory)
@@ -462,7 +466,7 @@ def test_an_insert_that_is_compiled_to_another_one_is_seen(
     plugin: BloomPlugin, engine: sa.Engine
 ) -> None:
     with engine.begin() as connection:
-        connection.execute(Moved(Node.__table__).values(id=5))
+        connection.execute(Moved(cast("sa.Table", Node.__table__)).values(id=5))
         assert connection.scalars(select(Node.id).where(Node.id == 4505)).all() == [4505]
     assert plugin.probe(Node.id, 4505) is not Answer.ABSENT
 

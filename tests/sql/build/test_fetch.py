@@ -71,7 +71,7 @@ def test_percent_signs_and_colons_are_kept(connection: sa.Connection, table: sa.
 def test_leaving_early_leaves_the_connection_usable(
     connection: sa.Connection, table: sa.Table
 ) -> None:
-    with contextlib.closing(parts_of(connection, sa.select(table.c.number), 10)) as some:  # type: ignore[type-var]
+    with contextlib.closing(parts_of(connection, sa.select(table.c.number), 10)) as some:
         assert len(next(some)) in (10, 11)
     connection.rollback()  # the statement was cancelled
     assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 5000
@@ -83,7 +83,7 @@ def test_leaving_a_long_statement_leaves_nothing_after_a_rollback(
     if connection.dialect.name != "postgresql":
         pytest.skip("only psycopg streams")
     longer = sa.select(sa.func.generate_series(1, 5_000_000))
-    with contextlib.closing(parts_of(connection, longer, 10)) as some:  # type: ignore[type-var]
+    with contextlib.closing(parts_of(connection, longer, 10)) as some:
         assert next(some) == list(range(1, 11))
     connection.rollback()
     assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 5000

@@ -22,6 +22,7 @@ from bloomstore.rebuild.state import read_state
 from bloomstore.rebuild.verify import verify
 from bloomstore.sql import Answer, BloomPlugin, GuardedSession
 from bloomstore.sql.build import table_source
+from bloomstore.sql.build.fetch import parts_of
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.build.table_source import SelectSource, TableSource, reflect
 from bloomstore.sql.databases import postgresql
@@ -153,9 +154,12 @@ def test_keys_that_nobody_knows_written_between_the_attempts_begin_it_again(
 @pytest.mark.usefixtures("small_batches")
 def test_a_fence_that_is_raised_meanwhile_stays(filled: BloomPlugin, engine: sa.Engine) -> None:
     guard = filled.guards["users.email"]
-    (done,) = filled.rebuild(
-        engine, User.email, progress=lambda _, rows: rows > 100 and guard.fence("meanwhile")
-    )
+
+    def fence(_: str, rows: int) -> None:
+        if rows > 100:
+            guard.fence("meanwhile")
+
+    (done,) = filled.rebuild(engine, User.email, progress=fence)
     assert done.still == "fenced: meanwhile"
     assert filled.probe(User.email, "nobody").reason == "fenced: meanwhile"
     assert filled.rebuild(engine, User.email)[0].still == ""
@@ -212,7 +216,7 @@ def test_a_snapshot_older_than_the_scan_is_seen_although_it_only_reads(
 def test_rows_that_were_counted_and_not_read_are_noticed(
     filled: BloomPlugin, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = table_source.parts_of
+    real = parts_of
 
     def truncated(*arguments: Any) -> Iterator[list[Any]]:
         for part in real(*arguments):

@@ -18,6 +18,7 @@ from bloomstore.rebuild import Incomplete, RebuildError, SourceError, rebuild
 from bloomstore.rebuild.read_ahead import together
 from bloomstore.sql import Answer, BloomPlugin
 from bloomstore.sql.build import table_source
+from bloomstore.sql.build.fetch import parts_of
 from bloomstore.sql.build.key_ranges import Range, divided
 from bloomstore.sql.build.table_source import TableSource, reflect
 from tests.sql.build.test_guard_source import Stop
@@ -57,7 +58,8 @@ def test_every_row_is_read_once_from_every_position(
 ) -> None:
     source = TableSource(engine, table, ["id"], parallel=parallel)
     batches = list(source.batches(None))
-    assert sorted(key for batch in batches for key in batch.keys) == IDS
+    keys: list[Any] = [key for batch in batches for key in batch.keys]
+    assert sorted(keys) == IDS
     assert sum(batch.rows for batch in batches) == len(IDS)
     for done, batch in enumerate(batches, start=1):
         read = {key for one in batches[:done] for key in one.keys}
@@ -82,7 +84,7 @@ def test_rows_beyond_the_ends_that_came_after_the_division_are_read(
 
     monkeypatch.setattr(TableSource, "_ranges", write_after)
     source = TableSource(engine, table, ["id"], parallel=3)
-    read = [key for batch in source.batches(None) for key in batch.keys]
+    read: list[Any] = [key for batch in source.batches(None) for key in batch.keys]
     assert sorted(read) == sorted([*IDS, *beyond])
 
 
@@ -115,7 +117,7 @@ def test_a_guard_is_rebuilt_in_parallel_and_goes_on_where_it_was_cut_off(
 def test_a_row_that_one_range_lost_is_noticed(
     engine: sa.Engine, table: sa.Table, store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = table_source.parts_of
+    real = parts_of
 
     def truncated(*arguments: Any) -> Iterator[list[Any]]:
         for part in real(*arguments):
@@ -142,7 +144,7 @@ def test_the_first_error_ends_all_and_every_generator_is_closed() -> None:
             closed.append(place)
 
     generators: Any = [count(0, None), count(1, SourceError("broken")), count(2, None)]
-    given = []
+    given: list[Any] = []
     with pytest.raises(SourceError, match="broken"):
         given.extend(together(generators))
     assert sorted(closed) == [0, 1, 2]
@@ -179,7 +181,8 @@ def test_sqlite_may_keep_other_values_in_a_column_of_integers(tmp_path: Path) ->
         connection.exec_driver_sql("CREATE INDEX i ON t (n)")
         connection.exec_driver_sql("INSERT INTO t VALUES (1), (2), (1.5), (NULL), (9)")
     source = TableSource(engine, reflect(engine, "t"), ["n"], parallel=2)
-    assert sorted(key for batch in source.batches(None) for key in batch.keys) == [1, 1.5, 2, 9]
+    keys: list[Any] = [key for batch in source.batches(None) for key in batch.keys]
+    assert sorted(keys) == [1, 1.5, 2, 9]
     with engine.begin() as connection:
         connection.exec_driver_sql("INSERT INTO t VALUES ('text')")
     with pytest.raises(SourceError, match="values from 1 to 'text', expected integers"):

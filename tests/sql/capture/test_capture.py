@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import insert, select
@@ -183,8 +185,12 @@ def test_a_table_by_another_spelling_is_the_same_table(begun, engine, kind, spel
     own = OWN_SCHEMA[kind]
     shout = own if kind == "mariadb" else own.upper()
     plain = engine.dialect.identifier_preparer.quote_identifier
-    columns = [sa.Column("id", sa.Integer, primary_key=True), sa.Column("email", sa.String(60))]
-    name, schema, options = "users", None, {}
+    columns: list[sa.Column[Any]] = [
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("email", sa.String(60)),
+    ]
+    name, options = "users", {}
+    schema: str | None = None
     if spelling in ("dotted", "as a name"):
         name = sa.quoted_name(f"{own}.users", False)
     elif spelling == "quoted":

@@ -134,8 +134,13 @@ def test_one_more_connection_does_not_fence_what_other_threads_write(plugin, eng
     guard = plugin.guards["users.id"]
     seen = []
     real = type(guard)._judge
+
+    def judge(*given: Any) -> Any:
+        seen.append(1)
+        return real(*given)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(guard), "_judge", lambda *rest: seen.append(1) or real(*rest))
+        patch.setattr(type(guard), "_judge", judge)
         engine.dispose()
         with engine.connect() as connection:
             connection.execute(select(User.id)).all()
@@ -165,6 +170,7 @@ def test_a_writer_that_does_not_know_the_form_being_built_fences(store, engine) 
     note = guard.fresh_note()
     note.building = {**guard.form(), "canon": "another/1"}
     guard.write_note(note)
+    assert guard._live is not None
     guard._judge(guard._live)
     with engine.begin() as connection:
         connection.execute(table.insert().values(id=1, c=7))
@@ -208,12 +214,16 @@ def test_a_table_that_is_only_a_name(plugin, engine, form) -> None:
     every_row_is_known(plugin, engine)
 
 
+def aliased_users() -> Any:
+    return User.__table__.alias()
+
+
 FORMS: dict[str, Any] = {
     "alias of a class": lambda: sa.update(A := aliased(User)).values({A.email: A.email + "x"}),
-    "alias of a table": lambda: sa.update(a := User.__table__.alias()).values(
+    "alias of a table": lambda: sa.update(a := aliased_users()).values(
         {a.c.email: a.c.email + "x"}
     ),
-    "ordered": lambda: sa.update(a := User.__table__.alias()).ordered_values(
+    "ordered": lambda: sa.update(a := aliased_users()).ordered_values(
         (a.c.age, 1), (a.c.email, a.c.email + "x")
     ),
     "column()": lambda: sa.update(User.__table__).values({sa.column("email"): User.email + "x"}),

@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sess
 from sqlalchemy.pool import NullPool
 
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
-from bloomstore.sql.guards.connection_settings import CHANGED
+from bloomstore.sql.attached import CHANGED
 from tests.sql.support.checks import every_row_is_known
 from tests.sql.support.models import Team, User
 
@@ -84,7 +84,7 @@ def test_several_statements_in_one_text(plugin, engine, sessions, sql) -> None:
 )
 def test_text_inside_of_a_statement(plugin, engine, form) -> None:
     more = "; INSERT INTO teams VALUES (777, gen_random_uuid()); SELECT 1"
-    one = sa.literal_column("1")
+    one: Any = sa.literal_column("1")
     statements: dict[str, Any] = {
         "text": select(text(f"1{more}")),
         "suffix": select(one).suffix_with(more),
@@ -261,7 +261,12 @@ def test_a_listener_leads_each_tenant_to_its_own_tables(
         )
 
     if event == "checkout":
-        sa.event.listen(engine, "checkout", lambda raw, *rest: (leads(raw), raw.commit()))
+
+        def checked_out(raw: Any, *_: Any) -> None:
+            leads(raw)
+            raw.commit()
+
+        sa.event.listen(engine, "checkout", checked_out)
     elif event != "after_begin":
         sa.event.listen(engine, event, lambda connection, *rest: leads(connection.connection))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -31,7 +31,12 @@ def test_a_guard_that_is_built_before_a_statement_under_autocommit(store, engine
 
     known: list[Answer] = []
     looks = old._flight.take_off
-    old._flight.take_off = lambda context: (declare(), looks(context))[1]  # type: ignore[method-assign]
+
+    def late(context: Any) -> Any:
+        declare()
+        return looks(context)
+
+    cast("Any", old._flight).take_off = late
     with other.connect() as connection:
         WRITES[form](connection, table)
         known += [new.probe(User.id, 7), new.probe(User.email, "x@y")]

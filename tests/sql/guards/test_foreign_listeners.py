@@ -309,7 +309,7 @@ class Keeper:
 
 
 def test_listeners_that_change_values_are_told_from_those_that_keep_them(engine) -> None:
-    changing = [lowers_parameters, replaces_all, renamed, sets_any]
+    changing: list[Any] = [lowers_parameters, replaces_all, renamed, sets_any]
     for listener in (*changing, *HARMLESS, Keeper().times):
         sa.event.listen(engine, "before_cursor_execute", listener)
         assert foreign_listeners.may_change_values(engine) is (listener in changing), listener

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -226,7 +226,8 @@ def test_wrong_arguments_are_named(store, plugin, engine) -> None:
 
 def interrupted(plugin: BloomPlugin, act: Any) -> None:
     """Acts once, after the plugin has looked at the next statement and before it is sent."""
-    sees, done = plugin._capture._sees, []
+    sees = plugin._capture._sees
+    done: list[int] = []
 
     def once(*given: Any) -> None:
         sees(*given)
@@ -234,7 +235,7 @@ def interrupted(plugin: BloomPlugin, act: Any) -> None:
             done.append(1)
             act()
 
-    plugin._capture._sees = once  # type: ignore[method-assign]
+    cast("Any", plugin._capture)._sees = once
 
 
 @pytest.mark.parametrize("form", WRITES)

@@ -501,7 +501,7 @@ def test_a_collation_that_is_replaced_whenever_a_connection_is_lent(
     plugin.listen(other, sessions)
     plugin.build(other)
     sa.event.listen(other, "checkout", lambda raw, *_: raw.create_collation(name, casefolded))
-    query = select(Word.id).where(Word.__table__.c.c == "\xe9")
+    query = select(Word.__table__.c.id).where(Word.__table__.c.c == "\xe9")
     for _ in range(2):
         with sessions() as session:
             assert session.scalars(query).all() == [1]
@@ -528,7 +528,7 @@ def test_a_build_reads_text_as_it_is_stored(store, engine, kind, factory) -> Non
             plugin.rebuild(other)
         assert plugin.probe(table.c.c, " \xe9 ") is Answer.MAYBE
         with other.connect() as connection:  # as the program has asked for
-            raw = connection.connection.dbapi_connection
+            raw: Any = connection.connection.dbapi_connection
             assert raw.text_factory is factory
     other.dispose()
 
@@ -665,12 +665,13 @@ def test_a_value_that_does_not_fit_is_sent(store, engine, kind) -> None:
             lambda session, query=query: session.scalars(query.options(Guarded())).all()
             for query in (one, many)
         ]
-    for column, value in (
+    pairs: list[tuple[Any, Any]] = [
         (Short.size, Decimal("123.45")),
         (Short.letter, "c"),
         (Short.word, "a\0b"),
         (Short.word, "\ud800"),
-    ):
+    ]
+    for column, value in pairs:
         for condition in (column == value, column.in_(["a", value] if value != 5 else [value])):
             query = select(Short).where(condition).options(Guarded())
             asked.append(lambda session, query=query: session.scalars(query).all())
@@ -678,8 +679,8 @@ def test_a_value_that_does_not_fit_is_sent(store, engine, kind) -> None:
         with guarded() as session:
             session.get(Short, 5)
             found = outcome(ask, session)
-        with plain() as session:
-            assert found == outcome(ask, session)
+        with plain() as other:
+            assert found == outcome(ask, other)
     with guarded() as session:
         for good in (2**15 - 1, -(2**15)):
             assert session.get(Short, good) is None

@@ -19,6 +19,7 @@ from bloomstore.errors import SpecError
 from bloomstore.rebuild import SourceError
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded, GuardedSession
 from bloomstore.sql.build.guard_source import GuardSource
+from bloomstore.sql.guards.trust import INVALID
 from bloomstore.sql.outbox import catch_up as feed_module
 from bloomstore.sql.outbox.follower import Follower
 from bloomstore.sql.schema import migrate
@@ -197,8 +198,9 @@ def test_a_position_outlives_the_process(world, asking, store, plugin, monkeypat
     write(world, *(insert(number, "a") for number in range(4)))
     assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
     again = listening(store, asking)
-    base = again.guards["parcels.id"].feed.base()
-    assert again.guards["parcels.id"].feed.position(base) > base.xmin
+    feed: Any = again.guards["parcels.id"].feed
+    base = feed.base()
+    assert feed.position(base) > base.xmin
     assert asked(asking, again, Parcel.id, 3) is Answer.MAYBE
     again.unlisten()
 
@@ -234,7 +236,7 @@ def test_an_outbox_that_was_made_anew_is_not_believed(world, asking, plugin) -> 
     write(world, *outbox.drop())
     write(world, insert(1, "a"))
     write(world, *outbox.create())
-    assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.INVALID
+    assert asked(asking, plugin, Parcel.id, 1).reason == INVALID
     assert plugin.build(asking)
     assert asked(asking, plugin, Parcel.id, 1) is Answer.MAYBE
     assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT

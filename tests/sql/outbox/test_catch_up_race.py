@@ -21,6 +21,7 @@ import bloomstore
 from bloomstore.sql import Answer, BloomPlugin
 from bloomstore.sql.databases import snapshot_sql
 from bloomstore.sql.outbox import catch_up as feed_module
+from bloomstore.sql.schema.outbox_tables import outbox_name
 from tests.sql.support import outbox_models as fed
 from tests.sql.support.outbox_models import Parcel
 from tests.support.checkout import environment
@@ -135,7 +136,7 @@ def _shares_a_catch_up(patch: pytest.MonkeyPatch) -> None:
 def _goes_on_after_the_greatest(patch: pytest.MonkeyPatch) -> None:
     """The position is behind the greatest transaction that was seen."""
     greatest = "(SELECT coalesce(max(x.xid), 0) + 1 FROM {} x)"
-    patch.setattr(feed_module, "XMIN", greatest.format(feed_module.outbox_name("parcels.id")))
+    patch.setattr(feed_module, "XMIN", greatest.format(outbox_name("parcels.id")))
 
 
 BROKEN = [_takes_xmax, _shares_a_catch_up, _goes_on_after_the_greatest]

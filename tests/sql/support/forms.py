@@ -12,12 +12,14 @@ from sqlalchemy.orm import Session
 
 from tests.sql.support.models import Member, Team, Ticket, User
 
+Write = Callable[[Session], object]
+
 
 @dataclass(frozen=True)
 class Form:
     """`write` gets a session; `knows` says that no guard needs a fence for it."""
 
-    write: Callable[[Session], object]
+    write: Write
     knows: bool = True
     kinds: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
 
@@ -29,8 +31,8 @@ class Form:
 FORMS: list[Form] = []
 
 
-def form(*, knows: bool = True, kinds: tuple[str, ...] = Form.kinds):
-    def keep(write: Callable[[Session], object]) -> Callable[[Session], object]:
+def form(*, knows: bool = True, kinds: tuple[str, ...] = Form.kinds) -> Callable[[Write], Write]:
+    def keep(write: Write) -> Write:
         FORMS.append(Form(write, knows, kinds))
         return write
 

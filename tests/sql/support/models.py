@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING, ClassVar
 
-from sqlalchemy import ForeignKey, String, Uuid, text
+from sqlalchemy import ForeignKey, String, Table, Uuid, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from bloomstore.sql import Guard
@@ -15,6 +16,9 @@ Text = String(60).with_variant(String(60, collation="utf8mb4_bin"), "mysql", "ma
 
 class Base(DeclarativeBase):
     """All tables."""
+
+    if TYPE_CHECKING:
+        __table__: ClassVar[Table]
 
 
 class User(Base):

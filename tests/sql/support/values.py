@@ -85,7 +85,7 @@ class Raw(sa.types.UserDefinedType[Any]):
     def __init__(self, declared: str) -> None:
         self.declared = declared
 
-    def get_col_spec(self) -> str:
+    def get_col_spec(self, **_: Any) -> str:
         return self.declared
 
 

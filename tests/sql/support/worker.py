@@ -55,7 +55,9 @@ def main(url: str, path: str, task: str, number: int) -> None:
             print("done", turn, flush=True)
 
 
-def write(engine: sa.Engine, sessions: sessionmaker, label: str, number: int, task: str) -> None:
+def write(
+    engine: sa.Engine, sessions: sessionmaker[GuardedSession], label: str, number: int, task: str
+) -> None:
     """One transaction of one form."""
     form = random.randrange(7 if task == "mixed" else 6)
     if form == 5:  # under AUTOCOMMIT, with a key that is known

@@ -13,6 +13,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Fixed, Scalable
+from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedRow, StoreFailed
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import Segment
@@ -262,7 +263,7 @@ def test_files_that_a_rolled_back_catalog_calls_dead_are_not_removed(
     """It may have been written when they were not finished, and they became stages since."""
     data = path / "catalog" / "data.mdb"
     with bloomstore.open(path) as store:
-        crash = stage_files.crash_point
+        crash = crash_point
 
         def copy(point: str) -> None:
             if point == "new file: tombstone committed":

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -154,7 +154,7 @@ class ByClass:
         self._batch.__enter__()
 
     def __exit__(self, *error: object) -> None:
-        self._batch.__exit__(*error)
+        self._batch.__exit__(*cast("Any", error))
 
 
 @pytest.mark.parametrize("wrapped", [by_generator, by_two_generators, by_stack, ByClass])

@@ -311,7 +311,7 @@ def test_a_rebuild_that_begins_before_the_lock_gets_the_known_keys_too(
         seen.add_many(range(400))
         assert len(seen.stats().stages) > 2
         seen.may_contain_many(range(400))
-        begun = []
+        begun: list[coming_chain.Rebuild] = []
         real = single_commit.add
 
         def late(*arguments: object) -> int | None:
