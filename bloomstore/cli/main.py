@@ -51,7 +51,7 @@ An answer "absent" is certain; "maybe" is wrong at most as often as the filter's
 
 
 class Command(Protocol):
-    """What a command module has."""
+    """The interface of a command module."""
 
     HELP: str
     EXAMPLES: str
@@ -164,14 +164,14 @@ def _run(command: Command, args: Namespace) -> int:
         where = f"{error.filename}: " if error.filename is not None else ""
         _complain(f"{where}{error.strerror or error}")
         return 2
-    except Exception:  # noqa: BLE001  a mistake of ours must not look like the answer "absent"
+    except Exception:  # noqa: BLE001  a defect must not look like the answer "absent"
         traceback.print_exc()
         return 2
     return status
 
 
-def _complain(what: str) -> None:
-    print("bloomstore:", " ".join(what.splitlines()), file=sys.stderr)
+def _complain(message: str) -> None:
+    print("bloomstore:", " ".join(message.splitlines()), file=sys.stderr)
 
 
 def _escape_what_cannot_be_printed(out: TextIO) -> None:
@@ -182,7 +182,7 @@ def _escape_what_cannot_be_printed(out: TextIO) -> None:
 
 
 def _open_missing_streams() -> None:
-    """Makes up for a standard stream that was closed by whoever started this process."""
+    """Replaces standard streams that the parent process has closed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  stays open
@@ -190,7 +190,7 @@ def _open_missing_streams() -> None:
 
 
 def _close_output() -> None:
-    """Sends what is still buffered nowhere: Python would complain about it at exit."""
+    """Discards buffered output, about which Python would complain at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -2,8 +2,8 @@
 
 A speed (lambda in the SFBF paper) of 1 means a vector as long as the baseline, every further 1
 doubles it. In: the arrival rates of the stages so far, out: the speed of the next one. Everything
-here is frozen and can be written into a catalog row, so the choice is the same after a reopen;
-that is why a predictor is a value and not a function.
+here is frozen and can be written into a catalog row, so the choice is the same after a reopen:
+a predictor is a value and not a function for that reason.
 
 Not here: clocks (the store measures arrival times), vector sizes (families).
 """
@@ -19,8 +19,8 @@ from bloomstore.theory.flexible import expanding_speed
 
 # 2^39 times the baseline: far beyond what a disk holds, and small enough for exact arithmetic.
 MAX_SPEED = 40
-# How much faster than the stage before one may be: the fastest sequence of the paper (1, 3, 5, 7)
-# quadruples every vector, and follows a rate that grows 1000 times in five stages.
+# The most that a speed may rise from one stage to the next: the fastest sequence of the paper
+# (1, 3, 5, 7) quadruples every vector, and so follows a rate that grows 1000 times in five stages.
 MOST_DOUBLINGS = 2
 
 
@@ -48,7 +48,7 @@ class Sequence:
                 raise SpecError(f"an expanding speed is an int in 1..{MAX_SPEED}, got {speed!r}")
 
     def speed(self, stage: int, rates: abc.Sequence[float]) -> int:
-        """Speed of this stage; the rates are not looked at."""
+        """Speed of this stage, whatever the rates."""
         return self.speeds[min(stage, len(self.speeds) - 1)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class LastValue:
-    """Predicts that keys go on arriving as in the last stage."""
+    """Predicts that keys arrive as fast as in the last stage."""
 
     def predict(self, rates: abc.Sequence[float]) -> float:
         """Rate expected for the next stage."""
@@ -132,10 +132,10 @@ class ByRate:
             raise SpecError(f"max_speed must be an int in 1..{MAX_SPEED}, got {self.max_speed!r}")
 
     def speed(self, stage: int, rates: abc.Sequence[float]) -> int:
-        """Speed of this stage from the rates, where known, of all stages before it."""
+        """Speed of this stage from the rates of the stages before it, as far as they are known."""
         speed = 1
-        for known in range(1, len(rates) + 1):
-            wanted = expanding_speed(self.predictor.predict(rates[:known]), rates[0])
+        for count in range(1, len(rates) + 1):
+            wanted = expanding_speed(self.predictor.predict(rates[:count]), rates[0])
             speed = min(self.max_speed, wanted, speed + MOST_DOUBLINGS)
         return speed
 

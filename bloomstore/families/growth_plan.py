@@ -1,4 +1,4 @@
-"""What a filter will cost as it grows: its chain of stages, computed and not made.
+"""The cost of a filter as it grows: its chain of stages, computed and not made.
 
 In: a spec and a number of keys, out: steps, one per stage, until that many keys fit. Each step
 tells what the whole filter is like at the moment its stage is full.
@@ -42,7 +42,7 @@ class GrowthStep:
 
     @property
     def bits_per_key(self) -> float:
-        """Of the whole filter."""
+        """Bits of the whole filter over its keys."""
         return self.bits / self.keys
 
 

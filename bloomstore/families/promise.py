@@ -1,11 +1,11 @@
-"""What a chain promises whose stages are full by new keys: Dynamic and Flexible.
+"""The error that a chain promises whose stages are full by new keys: Dynamic and Flexible.
 
 In: stages, out: an error. The errors of such chains grow with every stage, by more than if stages
 were independent (theory/sharing), and a stage is full by keys, whatever fill these make: the
 promise has room for luck, 12 % for one stage of 1000 keys and less than 1 % from 10^6 on.
 
-Not here: families that promise their target whatever comes (Fixed, Scalable), and the error that a
-filter has now (filters).
+Not here: families that promise their target however many keys come (Fixed, Scalable), and the
+error that a filter has now (filters).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Everything needed to size, hash into and read one stage, and when it counts as full.
+"""One stage as a family planned it: its geometry, its capacity, and when it is full.
 
-In: numbers from a family, out: limits for the kernels. "Full" is a matter of fill for families
-that promise an error (a stage is full as soon as one more key could push its fill above the
-limit), and of new keys for those that promise a load (Flexible, Dynamic). Re-adding known keys
-changes neither.
+In: numbers from a family, out: limits for the kernels. Families that promise an error go by fill:
+a stage is full as soon as one more key could push its fill above the limit. Families that promise
+a load (Flexible, Dynamic) go by new keys. Adding known keys again changes neither.
 
 Not here: fill and counts of a living stage (the catalog has them).
 """

@@ -1,17 +1,17 @@
 """How many different keys a filter was given, from its counts and its bits.
 
-A stage counts the keys that were new when they came. What it does not count are those that the
-filter reported by mistake at that moment: with an error of E then, each new key stands for
-1 / (1 - E) keys. E was that of the older stages, which is still to be seen in their bits, and that
-of the stage itself while it filled, whose mean follows from the error that it has now, and from how
-unevenly the keys hit it that the older ones let through (theory/sharing):
+A stage counts the keys that were new when they came. Keys that the filter reported by mistake at
+that moment are not counted: if the error was E then, each new key stands for 1 / (1 - E) keys. E
+was made up of the error of the older stages, which their bits still show, and of the error of the
+stage itself while it filled. The mean of the latter follows from the error that it has now, and
+from how unevenly the keys hit it that the older stages let through (theory/sharing):
 
     keys of a stage = new keys * (offered per new one, by its own errors) / (1 - E of the older)
 
-How many were reported by mistake is a matter of chance, about a Poisson number: that is the
-interval, together with the spread of what the bits say. The bits alone would tell of the keys, too,
-but two to twenty times less exactly. They serve as a witness: a count that they contradict (after
-a crash of durability `process` it is an upper bound) widens the interval to what they say.
+The number of mistakes is random, about a Poisson number; the interval comes from it and from the
+spread of the estimate by the bits. The bits alone would give an estimate too, but one that is two
+to twenty times less exact. They serve as a check: a count that they contradict (after a crash of
+durability `process` it is an upper bound) widens the interval to their estimate.
 
 In: the stages, oldest first; out: an Estimate. Not here: errors (layout, overlap.py).
 """
@@ -31,16 +31,16 @@ from bloomstore.filters.overlap import UpTo
 from bloomstore.layout.contract import Geometry
 from bloomstore.theory import sharing
 
-# Standard deviations from what the bits say at which a count is doubted. One sound stage in seven
-# is further off: it gets a wider interval than it needs.
-_DOUBT = 1.5
-# Mean mistakes below which none is what 97.5 % of all filters have.
-_NONE = 0.025
+# Standard deviations from the bits' estimate at which a count is doubted. One sound stage in seven
+# is further off and gets a wider interval than it needs.
+_DOUBT_SIGMAS = 1.5
+# With a mean below this, 97.5 % of all filters have made no mistake.
+_NO_MISTAKES = 0.025
 _UNKNOWN = Estimate(math.inf, 0.0, math.inf, uncertain=True)
 
 
 class Counted(NamedTuple):
-    """One stage: what its bits mean, how many are set, keys that were new, and its vector."""
+    """One stage: its geometry, its set bits, the keys that were new, and its vector if readable."""
 
     geometry: Geometry
     set_bits: int
@@ -68,9 +68,9 @@ def distinct_keys(stages: abc.Sequence[Counted]) -> Estimate:
         mistaken = max(0.0, keys - stage.keys)
         variance += mistaken * keys / max(stage.keys, 1) + _luck(stage.geometry, told, mistaken)
         sampled += worst - keys
-        # The bits tell of fewer keys than came where older stages keep them from some positions.
+        # Where older stages report the keys of some positions, the bits show fewer keys than came.
         low, high = told, _in_fewer_cells(told, stage, load)
-        if not low - _DOUBT * sigma <= offered <= high + _DOUBT * sigma:
+        if not low - _DOUBT_SIGMAS * sigma <= offered <= high + _DOUBT_SIGMAS * sigma:
             passed = 1.0 - before.error
             below += max(0.0, (offered - low) / passed + SIGMAS_95 * sigma)
             above += max(0.0, (high - offered) / passed + SIGMAS_95 * sigma)
@@ -78,7 +78,7 @@ def distinct_keys(stages: abc.Sequence[Counted]) -> Estimate:
         before = after
     new = float(sum(stage.keys for stage in stages))
     spread = SIGMAS_95 * math.sqrt(variance + sampled**2)
-    if value - new > _NONE:
+    if value - new > _NO_MISTAKES:
         spread += 0.5  # keys are whole
     low = max(new, value - spread) if not below else max(0.0, value - spread - below)
     return Estimate(value, min(value, low), value + spread + above)
@@ -94,7 +94,7 @@ def keys_from_bits(geometry: Geometry, set_bits: int) -> Estimate:
 def _per_new(geometry: Geometry, error: float, here: float) -> float:
     """Keys that got as far as a stage for each that was new to it.
 
-    `error` is that of the stage alone, `here` that for the keys that nothing before it reports.
+    `error`: of the stage alone. `here`: of the stage for keys that no older stage reports.
     """
     hashes = geometry.hashes
     alone, there = min(1.0, error) ** (1.0 / hashes), here ** (1.0 / hashes)
@@ -102,19 +102,19 @@ def _per_new(geometry: Geometry, error: float, here: float) -> float:
 
 
 def _within(before: float, after: float) -> float:
-    """The error that a stage adds to that before it, for keys that nothing before it reports."""
+    """The error of a stage for keys that no older stage reports, from the errors of the chain."""
     return min(1.0, max(0.0, _over(after - before, 1.0 - before)))
 
 
 def _over(number: float, share: float) -> float:
-    """The number over a share that may be nothing; nothing left of nothing is nothing."""
+    """The number over a share that may be 0: inf then, unless the number is 0, too."""
     if share > 0.0:
         return number / share
     return math.inf if number > 0.0 else 0.0
 
 
 def _in_fewer_cells(told: float, stage: Counted, load: float) -> float:
-    """What the bits tell of if all of them lie in 1/load of the vector: at most so many keys."""
+    """The most keys that the bits can stand for: if all of them lie in 1/load of the vector."""
     fill = stage.set_bits / stage.geometry.vector_bits
     if fill == 0.0 or load == 1.0:
         return told
@@ -124,10 +124,10 @@ def _in_fewer_cells(told: float, stage: Counted, load: float) -> float:
 
 
 def _errors_up_to(stages: abc.Sequence[Counted], errors: list[float]) -> list[UpTo]:
-    known = [(stage.bits, stage.geometry) for stage in stages if stage.bits is not None]
-    if len(known) < len(stages):
-        known = []  # of a stage that cannot be read only the counts are known
-    return overlap.errors_up_to(known, errors, overlap.MANY)
+    readable = [(stage.bits, stage.geometry) for stage in stages if stage.bits is not None]
+    if len(readable) < len(stages):
+        readable = []  # a sample needs every stage
+    return overlap.errors_up_to(readable, errors, overlap.MANY)
 
 
 def _luck(geometry: Geometry, keys: float, mistaken: float) -> float:

@@ -1,6 +1,7 @@
-"""What blocks of ones do to the numbers of a stage.
+"""Errors and set bits of a stage some of whose blocks are damaged.
 
-A damaged block is ones until its filter is rebuilt: it reports every key that needs nothing else.
+All bits of a damaged block are set until its filter is rebuilt, so a key whose bits lie in damaged
+blocks is reported by mistake.
 How much that adds to the error is a matter of the layout (`Geometry.error_when_damaged`), which is
 told the damaged share of each slice and how full the rest of the vector is.
 
@@ -22,7 +23,7 @@ from bloomstore.segment.header import BLOCK_BYTES
 
 
 def error_of(row: StageRow, bits: NDArray[np.uint8] | None = None) -> float:
-    """Error of a stage as it is now, damaged blocks and all, by its vector if there is one."""
+    """Error of a stage as it is now, its damaged blocks included, by its vector if there is one."""
     geometry = row.spec.geometry
     if not row.damaged:
         return geometry.error_at(row.set_bits, bits)
@@ -37,14 +38,14 @@ def undamaged_bits(row: StageRow) -> int:
         return row.set_bits
     shares = _damaged_shares(geometry, row.damaged)
     left = geometry.vector_bits - sum(shares) * geometry.slice_bits
-    found = row.set_bits - bits_in(geometry, row.damaged)
+    sound_bits = row.set_bits - bits_in(geometry, row.damaged)
     if left < 1:
-        return geometry.vector_bits  # nothing is known: it may hold any number of keys
-    return min(geometry.vector_bits, max(0, round(found / left * geometry.vector_bits)))
+        return geometry.vector_bits  # no bit is sound: the stage may hold any number of keys
+    return min(geometry.vector_bits, max(0, round(sound_bits / left * geometry.vector_bits)))
 
 
 def with_damage(row: StageRow, blocks: abc.Iterable[int]) -> StageRow:
-    """The row as it will be once these blocks are ones for everybody."""
+    """The row as it will be once these blocks are set to ones in the file."""
     fresh = joined_ranges(set(blocks) - blocks_in(row.damaged))
     geometry = row.spec.geometry
     fill = undamaged_bits(row) / geometry.vector_bits
@@ -56,7 +57,7 @@ def with_damage(row: StageRow, blocks: abc.Iterable[int]) -> StageRow:
 
 
 def _damaged_shares(geometry: Geometry, damaged: Ranges) -> list[float]:
-    """Which share of the bits that keys can set is damaged, slice by slice."""
+    """The damaged share of the bits that keys can set, slice by slice."""
     return [
         sum(
             max(0, min(end * 8 * BLOCK_BYTES, last) - max(begin * 8 * BLOCK_BYTES, first))

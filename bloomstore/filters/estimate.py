@@ -1,4 +1,4 @@
-"""A number with an interval. The form of everything in this package that is not exact."""
+"""A number with an interval: how this package gives everything that is not exact."""
 
 from __future__ import annotations
 

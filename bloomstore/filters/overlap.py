@@ -1,10 +1,10 @@
 """The error of a chain as its bits are, from the errors of its stages and a sample.
 
-Stages share positions, so what they report by mistake is neither disjoint nor independent
-(theory/sharing), and no formula knows how much of it two stages have in common. A sample of
-fingerprints does: x of the stages report one, and y says whether any does. The mean of x is known
-exactly, the sum of the errors, so the sample serves for the difference only (a regression
-estimate): its spread is that of y - b x, a third of that of y at an error of 0.2.
+Stages share positions, so their mistakes are neither disjoint nor independent (theory/sharing), and
+no formula says how many mistakes two stages have in common. A sample of fingerprints does: x stages
+report a fingerprint, and y says whether any stage does. The mean of x is known exactly, as the sum
+of the errors, so the sample serves for the difference only (a regression estimate): its spread is
+that of y - b x, a third of that of y at an error of 0.2.
 
 In: vectors, geometries and errors of stages, oldest first; out: for each stage the error of the
 chain up to it, with its standard error. The same bits give the same numbers: the sample is fixed.
@@ -28,7 +28,7 @@ from bloomstore.theory.scalable import compound_error
 # 2^14 fingerprints take 0.1 ms per stage, and give an error of 0.2 to 1 % of itself.
 FEW = 1 << 14
 MANY = 1 << 16
-# Below this sum of errors the difference to independent stages is a matter of a thousandth.
+# Below this sum of errors the difference to independent stages is about a thousandth.
 _SMALL = 0.002
 _SEED = 20070301
 
@@ -51,13 +51,15 @@ def errors_up_to(
     random = np.random.Generator(np.random.PCG64(_SEED))
     prints = random.integers(0, 1 << 64, (sample, 2), dtype=np.uint64)
     reports = np.zeros(sample, dtype=np.int64)
-    found: list[UpTo] = []
+    chain_errors: list[UpTo] = []
     expected = 0.0
     for (vector, geometry), error in zip(stages, errors, strict=True):
         reports += kernels.find([vector], [geometry], prints)
         expected += error
-        found.append(_regressed(np.bincount(reports), expected) if found else UpTo(error, 0.0))
-    return found
+        chain_errors.append(
+            _regressed(np.bincount(reports), expected) if chain_errors else UpTo(error, 0.0)
+        )
+    return chain_errors
 
 
 def _regressed(counts: NDArray[np.int64], expected: float) -> UpTo:

@@ -1,7 +1,9 @@
-"""Encoded keys to fingerprints, fingerprints to bit addresses. Everything here is frozen.
+"""Encoded keys to fingerprints, fingerprints to positions. Everything here is frozen.
 
-    fingerprint.py   encoded key -> 128 bits (Murmur3)
-    spread.py, h3.py fingerprint -> positions, the two hash schemes
+    fingerprint.py  encoded key -> 128 bits (Murmur3)
+    spread.py       fingerprint -> positions, independent at every slice size
+    h3.py           fingerprint -> positions by bit matrices, one computation for all sizes
 
-What this package computes is part of the file format: append a scheme, never edit one.
+The results are part of the file format: a scheme is appended, never edited. Not here: where in a
+vector a position lies (layout).
 """

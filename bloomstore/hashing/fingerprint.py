@@ -9,8 +9,8 @@ Invariants (part of the format, pinned by tests/golden/keys.json)
      so a str's own UTF-8 and an Arrow buffer are hashed where they lie.
   2. The array form gives for each word exactly what mmh3 gives for its 8 little-endian bytes.
 
-Not here: how a key becomes bytes, what a tag means (keys), positions (spread, h3). The seed is
-not checked: the filter's spec does that once.
+Not here: how a key becomes bytes and the meaning of tags (keys), positions (spread, h3). The seed
+is not checked here: the filter's spec checks it once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def murmur_int64(array: npt.NDArray[Any], seed: int, tag: int = INT_TAG) -> Prin
     """Fingerprints of keys that are encoded as 8 bytes: int64s, or the words of another tag.
 
     Any stride and byte order; narrower integers and bools are widened. A uint64 is taken by its
-    bits, so the caller keeps values of 2^63 and more out (they have another encoding).
+    bits, so the caller must leave out values of 2^63 and more, which have another encoding.
     """
     return _murmur_words(array, murmur_seed(tag, seed), 8)
 

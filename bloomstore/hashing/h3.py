@@ -37,8 +37,8 @@ GROUP = 8  # hashes side by side in table_rows: 8 * 8 bytes are one cache line
 _KEY_BYTES = 8
 _LINE_BYTES = 64
 _STARTS = 256 * np.arange(_KEY_BYTES)  # where the sums of each byte begin in a table
-# So few keys are looked up in one call of numpy: 6 us instead of 17 for 100 of them.
-_FEW = 256
+# Up to so many keys are looked up in one call of numpy: 6 us instead of 17 for 100 of them.
+_ONE_CALL_KEYS = 256
 _SEED = 0x626C6F6F6D483301  # "bloomH3" and a version byte
 _MASK64 = (1 << 64) - 1
 
@@ -57,14 +57,14 @@ def _splitmix64(state: int) -> Iterator[int]:
 def matrices() -> tuple[tuple[int, ...], ...]:
     """All 64 matrices, each as its 48 rows. Takes about 3 ms, once."""
     stream = _splitmix64(_SEED)
-    found: list[list[int]] = [[] for _ in range(MATRICES)]
+    rows_of: list[list[int]] = [[] for _ in range(MATRICES)]
     for _ in range(ROWS):
         taken = {0}
-        for matrix in found:
+        for matrix in rows_of:
             row = next(word for word in stream if word not in taken and word not in matrix)
             taken.add(row)
             matrix.append(row)
-    return tuple(tuple(matrix) for matrix in found)
+    return tuple(tuple(matrix) for matrix in rows_of)
 
 
 def apply_matrix(rows: Sequence[int], width: int, key: int) -> int:
@@ -81,10 +81,10 @@ def apply_matrix(rows: Sequence[int], width: int, key: int) -> int:
 def tables(u: int) -> Words:
     """The sums of columns of matrix u: uint64[8][256], read-only."""
     rows = np.array(matrices()[u], dtype=np.uint64)
-    place = np.arange(ROWS - 1, -1, -1, dtype=np.uint64)
+    shift = np.arange(ROWS - 1, -1, -1, dtype=np.uint64)
     sums = np.zeros((_KEY_BYTES, 256), dtype=np.uint64)
     for bit in range(64):
-        column = np.bitwise_or.reduce(((rows >> np.uint64(bit)) & np.uint64(1)) << place)
+        column = np.bitwise_or.reduce(((rows >> np.uint64(bit)) & np.uint64(1)) << shift)
         byte, half = bit // 8, 1 << bit % 8
         sums[byte, half : 2 * half] = sums[byte, :half] ^ column
     sums.setflags(write=False)
@@ -97,8 +97,8 @@ def table_rows(group: int) -> Words:
     room = np.empty(_KEY_BYTES * 256 * GROUP + GROUP, dtype=np.uint64)
     start = -room.ctypes.data % _LINE_BYTES // room.itemsize  # a row must not straddle two lines
     rows = room[start : start + _KEY_BYTES * 256 * GROUP].reshape(_KEY_BYTES, 256, GROUP)
-    for place in range(GROUP):
-        rows[:, :, place] = tables(group * GROUP + place)
+    for u in range(GROUP):
+        rows[:, :, u] = tables(group * GROUP + u)
     rows.setflags(write=False)
     return rows
 
@@ -106,14 +106,14 @@ def table_rows(group: int) -> Words:
 def addresses48(keys: Words, u: int) -> Words:
     """The 48-bit addresses that hash u gives the keys (the first halves of fingerprints)."""
     values = keys.astype("<u8").view(np.uint8).reshape(-1, _KEY_BYTES)
-    found: Words
-    if len(values) <= _FEW:
-        found = np.bitwise_xor.reduce(tables(u).take(values + _STARTS), axis=1)
-        return found
-    found = np.zeros(len(values), dtype=np.uint64)
+    addresses: Words
+    if len(values) <= _ONE_CALL_KEYS:
+        addresses = np.bitwise_xor.reduce(tables(u).take(values + _STARTS), axis=1)
+        return addresses
+    addresses = np.zeros(len(values), dtype=np.uint64)
     for byte, sums in enumerate(tables(u)):
-        found ^= sums.take(values[:, byte])
-    return found
+        addresses ^= sums.take(values[:, byte])
+    return addresses
 
 
 def address48_of_one(key: int, u: int) -> int:
@@ -128,5 +128,5 @@ def address48_of_one(key: int, u: int) -> int:
 @cache
 def _tables_as_lists(u: int) -> list[list[int]]:
     # Looking up a list takes 30 ns, looking up an array 100 ns and gives a numpy scalar.
-    found: list[list[int]] = tables(u).tolist()
-    return found
+    parts: list[list[int]] = tables(u).tolist()
+    return parts

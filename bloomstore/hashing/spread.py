@@ -65,9 +65,9 @@ def lines(first: Words, count: int) -> Words:
 
 def positions_in_line(first: Words, second: Words, j: int) -> Words:
     """Where hash j puts each fingerprint among the 512 bits of its line."""
-    index, place = divmod(j, POSITIONS_PER_WORD)
+    index, part = divmod(j, POSITIONS_PER_WORD)
     word = second if index == 0 else mix(second + np.uint64(index) * first)
-    return (word >> np.uint64(POSITION_BITS * place)) & np.uint64(LINE_BITS - 1)
+    return (word >> np.uint64(POSITION_BITS * part)) & np.uint64(LINE_BITS - 1)
 
 
 # The same for one key, in Python integers -------------------------------------------
@@ -85,9 +85,9 @@ def line_of_one(first: int, count: int) -> int:
 
 def position_in_line_of_one(first: int, second: int, j: int) -> int:
     """Where hash j puts this fingerprint among the 512 bits of its line."""
-    index, place = divmod(j, POSITIONS_PER_WORD)
+    index, part = divmod(j, POSITIONS_PER_WORD)
     word = second if index == 0 else _mix_one(second + index * first)
-    return (word >> (POSITION_BITS * place)) & (LINE_BITS - 1)
+    return (word >> (POSITION_BITS * part)) & (LINE_BITS - 1)
 
 
 def _mix_one(word: int) -> int:

@@ -3,7 +3,7 @@
 The twin is chosen once, when this package is imported: the compiled one where it was built, the
 numpy one otherwise. BLOOMSTORE_KERNELS=numpy or =compiled forces one. BACKEND says which it is.
 
-    contract.py       what kernels accept: checks that keep a loop inside its vector
+    contract.py       checks of arguments, which keep a loop inside its vector
     numpy_twin.py     every function in numpy; its docstrings say what the functions mean
     single_key.py     the numpy twin of single lookups and adds
     threads.py        how many threads one call may use

@@ -5,7 +5,7 @@ from bloomstore.kernels import numpy_twin
 
 cdef extern from "checksum.h" nogil:
     enum:
-        BLOOM_PLACE_BYTES
+        BLOOM_IDENTITY_BYTES
     int bloom_can_checksum()
     uint64_t bloom_checksums(
         const uint8_t *, size_t, const uint8_t *, size_t, const int64_t *, size_t, uint32_t *)
@@ -13,11 +13,11 @@ cdef extern from "checksum.h" nogil:
 cdef bint _CAN_CHECKSUM = bloom_can_checksum()
 
 
-def block_checksums(vector, bytes place not None, size_t block_bytes, blocks):
+def block_checksums(vector, bytes identity not None, size_t block_bytes, blocks):
     """The crc32c of each of these blocks, as uint32, and the set bits of all of them."""
     if not _CAN_CHECKSUM:
-        return numpy_twin.block_checksums(vector, place, block_bytes, blocks)
-    contract.check_blocks(vector, place, block_bytes, blocks)
+        return numpy_twin.block_checksums(vector, identity, block_bytes, blocks)
+    contract.check_blocks(vector, identity, block_bytes, blocks)
     cdef Py_buffer memory, numbers
     cdef uint64_t set_bits
     _take(vector, "vector", "uint8", 1, &memory)
@@ -29,7 +29,7 @@ def block_checksums(vector, bytes place not None, size_t block_bytes, blocks):
     checksums = np.empty(len(blocks), np.uint32)
     cdef uint32_t[::1] out = checksums
     cdef uint32_t *first = &out[0] if len(blocks) else NULL
-    cdef const uint8_t *named = place
+    cdef const uint8_t *named = identity
     with nogil:
         set_bits = bloom_checksums(
             <const uint8_t *>memory.buf, memory.len, named, block_bytes,

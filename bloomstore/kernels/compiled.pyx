@@ -8,7 +8,7 @@ addresses of buffers and lets go of the GIL; the loops are in c/.
 Invariants
   1. Same arguments, same results and same kinds of errors as numpy_twin.py (tests/kernels).
   2. A loop only starts on a vector whose length is that of its geometry, so that no address can
-     lie outside; the numbers of the geometry are checked again, whoever made the object.
+     lie outside; the numbers of the geometry are checked again here.
   3. Buffers are held while a loop runs, so a mapped file cannot be closed under it.
 
 Not here: what the functions mean (numpy_twin.py says it), the arithmetic (vector.h).
@@ -347,7 +347,7 @@ cdef tuple _change(vector, geometry, prints, bits_left, keys_left, bint to_write
 
 
 def preview(vector, geometry, prints, bits_left, keys_left):
-    """What adding the keys one after the other would change: (taken, new, bits)."""
+    """Tells the changes that adding the keys in order would make: (taken, new, bits)."""
     return _change(vector, geometry, prints, bits_left, keys_left, False)
 
 

@@ -1,4 +1,4 @@
-"""What kernels accept: the checks that keep a loop over raw memory inside its vector.
+"""The arguments of kernels: checks that keep a loop over raw memory inside its vector.
 
 In: arrays and geometries from a caller; out: nothing, or a ValueError that says what is wrong.
 The numpy twin calls these; the compiled twin makes the same checks on the buffers it takes.
@@ -21,19 +21,19 @@ from bloomstore.layout.layouts import geometry_of
 # A preview remembers what earlier keys of the call would have set: this bounds that memory.
 MAX_PRINTS_PER_CALL = 65536
 
-PLACE_BYTES = 24  # what names a segment in the checksum of a block
+IDENTITY_BYTES = 24  # of a segment, in the checksum of a block
 
 FAR = 1 << 62  # more bits and more keys than any vector can have
 
 
 def is_plain_int64(array: NDArray[Any]) -> bool:
-    """Whether kernels can read it as int64 where it lies: in a row, aligned, in the usual order."""
+    """Whether kernels can read the array in place as int64: contiguous, aligned, native order."""
     kind, flags = array.dtype, array.flags
     return kind == np.int64 and kind.byteorder == "=" and flags.c_contiguous and flags.aligned
 
 
 def check_prints(prints: NDArray[np.uint64]) -> None:
-    """Refuse what is not a C-contiguous uint64[n, 2]."""
+    """Refuse anything but a C-contiguous uint64[n, 2]."""
     _check_array("prints", prints, np.dtype(np.uint64))
     if prints.ndim != 2 or prints.shape[1] != 2:
         raise ValueError(f"prints must have the shape (n, 2), got {prints.shape}")
@@ -49,7 +49,7 @@ def check_few_prints(prints: NDArray[np.uint64]) -> None:
 
 
 def check_int64(array: NDArray[np.int64]) -> None:
-    """Refuse what is not a C-contiguous int64[n]."""
+    """Refuse anything but a C-contiguous int64[n]."""
     _check_array("array", array, np.dtype(np.int64))
     if array.ndim != 1:
         raise ValueError(f"array must have one dimension, got {array.ndim}")
@@ -58,7 +58,7 @@ def check_int64(array: NDArray[np.int64]) -> None:
 def check_vector(
     vector: NDArray[np.uint8], geometry: Geometry | None, *, to_write: bool = False
 ) -> None:
-    """Refuse what is not the memory of one vector of this geometry (None: of any length)."""
+    """Refuse anything but the memory of one vector of this geometry (None: of any length)."""
     _check_array("vector", vector, np.dtype(np.uint8))
     if vector.ndim != 1:
         raise ValueError(f"vector must have one dimension, got {vector.ndim}")
@@ -74,7 +74,7 @@ def check_vector(
 
 
 def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geometry]) -> None:
-    """Refuse lists that do not go together."""
+    """Refuse vectors that do not fit their geometries."""
     if len(vectors) != len(geometries):
         raise ValueError(f"got {len(vectors)} vectors, but {len(geometries)} geometries")
     for vector, geometry in zip(vectors, geometries, strict=True):
@@ -82,7 +82,7 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
 
 
 def check_found(found: NDArray[np.bool_], keys: int | None) -> None:
-    """Refuse what cannot take the answers for so many keys (None: for any number of them)."""
+    """Refuse an array that cannot take the answers for so many keys (None: for any number)."""
     _check_array("found", found, np.dtype(np.bool_))
     keys = len(found) if keys is None else keys
     if found.shape != (keys,) or not found.flags.writeable:
@@ -90,15 +90,15 @@ def check_found(found: NDArray[np.bool_], keys: int | None) -> None:
 
 
 def check_blocks(
-    vector: NDArray[np.uint8], place: bytes, block_bytes: int, blocks: NDArray[np.int64]
+    vector: NDArray[np.uint8], identity: bytes, block_bytes: int, blocks: NDArray[np.int64]
 ) -> None:
     """Refuse blocks that do not lie inside the vector."""
     check_vector(vector, None)
     _check_array("blocks", blocks, np.dtype(np.int64))
     if blocks.ndim != 1:
         raise ValueError(f"blocks must have one dimension, got {blocks.ndim}")
-    if len(place) != PLACE_BYTES:
-        raise ValueError(f"place must have {PLACE_BYTES} bytes, got {len(place)}")
+    if len(identity) != IDENTITY_BYTES:
+        raise ValueError(f"identity must have {IDENTITY_BYTES} bytes, got {len(identity)}")
     if block_bytes < 8 or block_bytes % 8:
         raise ValueError(f"block_bytes must be a multiple of 8, got {block_bytes}")
     if len(blocks) and not 0 <= blocks.min() <= blocks.max() < -(-len(vector) // block_bytes):
@@ -106,7 +106,7 @@ def check_blocks(
 
 
 def check_flags(flags: NDArray[np.uint8], shift: int, geometry: Geometry) -> None:
-    """Refuse flags that are too few for the bits of a vector, or less than a line each."""
+    """Refuse flags that are too few for a vector, or that stand for less than a line each."""
     _check_geometry(geometry)
     _check_array("flags", flags, np.dtype(np.uint8))
     if flags.ndim != 1:
@@ -124,7 +124,7 @@ def limit(number: int) -> int:
 
 
 def _check_geometry(geometry: Geometry) -> None:
-    """Refuse impossible numbers, however they came into the object: making it again checks them."""
+    """Refuse impossible numbers, however they came into the object, by making it once more."""
     if not isinstance(geometry, Geometry):
         raise ValueError(f"geometry must be a Geometry, got {type(geometry).__name__}")
     geometry_of(geometry.layout, geometry.scheme, geometry.slice_bits, geometry.hashes)

@@ -1,4 +1,4 @@
-"""The loops over bits in numpy: what runs where nothing was compiled, and what the C must equal.
+"""The loops over bits in numpy: the fallback without a compiler, and the definition for both twins.
 
 In: vectors (uint8 arrays, usually over a mapped file), their geometries, and fingerprints
 (uint64[n, 2]); out: answers, or set bits. A key is new when adding it sets at least one bit.
@@ -44,18 +44,18 @@ def find(vectors: Sequence[Bits], geometries: Sequence[Geometry], prints: Prints
     """Which keys are reported by any of the vectors, asked in the order given."""
     contract.check_vectors(vectors, geometries)
     contract.check_prints(prints)
-    found = np.zeros(len(prints), dtype=np.bool_)
+    answers = np.zeros(len(prints), dtype=np.bool_)
     for start in range(0, len(prints), _CHUNK):
         chunk = prints[start : start + _CHUNK]
-        found48: dict[int, Prints] | None = {} if len(vectors) > 1 else None
-        asked = np.arange(len(chunk))
+        addresses48: dict[int, Prints] | None = {} if len(vectors) > 1 else None
+        rows = np.arange(len(chunk))
         for vector, geometry in zip(vectors, geometries, strict=True):
-            reported = _reported(vector, geometry, chunk, asked, found48)
-            found[start + reported] = True
-            asked = asked[~found[start + asked]]
-            if not len(asked):
+            reported = _reported(vector, geometry, chunk, rows, addresses48)
+            answers[start + reported] = True
+            rows = rows[~answers[start + rows]]
+            if not len(rows):
                 break
-    return found
+    return answers
 
 
 def find_keys(
@@ -98,11 +98,11 @@ def are_integers(values: list[Any], least: int, most: int) -> bool:
 def preview(
     vector: Bits, geometry: Geometry, prints: Prints, bits_left: int, keys_left: int
 ) -> tuple[int, Mask, int]:
-    """What adding the keys one after the other would change: (taken, new, bits). Writes nothing.
+    """Tells the changes that adding the keys in order would make: (taken, new, bits).
 
-    Stops before the first new key that does not fit any more: one for which fewer than `hashes`
-    bits or no key are left. Keys that are not new cost nothing and never stop it. Takes at most
-    65536 fingerprints; `new` has one entry for each key taken.
+    Writes nothing. Stops before the first new key that does not fit any more: one for which fewer
+    than `hashes` bits or no key are left. Keys that are not new cost nothing and never stop it.
+    Takes at most 65536 fingerprints; `new` has one entry for each key taken.
     """
     contract.check_vector(vector, geometry)
     contract.check_few_prints(prints)
@@ -162,15 +162,15 @@ def count_bits(vector: Bits) -> int:
 
 
 def block_checksums(
-    vector: Bits, place: bytes, block_bytes: int, blocks: NDArray[np.int64]
+    vector: Bits, identity: bytes, block_bytes: int, blocks: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint32], int]:
     """The crc32c of each of these blocks, and the set bits of all of them.
 
-    A checksum goes over `place` (24 bytes that name the segment), the block number as eight bytes,
-    and the bytes of the block; the last block may be shorter.
+    A checksum goes over `identity` (24 bytes that name the segment), the block number as eight
+    bytes, and the bytes of the block; the last block may be shorter.
     """
-    contract.check_blocks(vector, place, block_bytes, blocks)
-    named = google_crc32c.value(place)
+    contract.check_blocks(vector, identity, block_bytes, blocks)
+    named = google_crc32c.value(identity)
     checksums = np.empty(len(blocks), np.uint32)
     set_bits = 0
     for at, block in enumerate(blocks.tolist()):
@@ -193,7 +193,7 @@ def fingerprints_of_list(
     start: int = 0,  # noqa: ARG001
     stop: int | None = None,  # noqa: ARG001
 ) -> Prints | None:
-    """Always None: numpy cannot look into Python objects, the caller goes on by itself.
+    """Always None: numpy cannot look into Python objects, so the caller must hash them itself.
 
     The compiled twin gives the fingerprints of keys[start:stop] if all are exactly str, bytes or
     int64.
@@ -215,28 +215,28 @@ def _reported(
     vector: Bits,
     geometry: Geometry,
     chunk: Prints,
-    asked: NDArray[np.intp],
-    found48: dict[int, Prints] | None,
+    rows: NDArray[np.intp],
+    addresses48: dict[int, Prints] | None,
 ) -> NDArray[np.intp]:
-    """Those of the keys asked for (rows of the chunk) whose bits are all set.
+    """The rows of the chunk, out of those given, whose bits are all set.
 
-    Half of the absent keys leave with each hash at fill 1/2, so what is left is compressed.
-    H3 addresses of the whole chunk are kept in found48 for the next vectors.
+    At fill 1/2 each hash rules out half of the absent keys, so the rest is compressed each time.
+    H3 addresses of the whole chunk stay in addresses48 for the next vectors.
     """
-    left = chunk if len(asked) == len(chunk) else chunk[asked]
+    left = chunk if len(rows) == len(chunk) else chunk[rows]
     for j in range(geometry.hashes):
-        if geometry.scheme == SchemeCode.H3 and found48 is not None:
-            if j not in found48:
-                found48[j] = h3.addresses48(chunk[:, 0], j)
-            addresses = geometry.shifted_addresses(found48[j][asked], j)
+        if geometry.scheme == SchemeCode.H3 and addresses48 is not None:
+            if j not in addresses48:
+                addresses48[j] = h3.addresses48(chunk[:, 0], j)
+            addresses = geometry.shifted_addresses(addresses48[j][rows], j)
         else:
             addresses = geometry.addresses(left, j)
         is_set = _are_set(vector, addresses)
         if not is_set.all():
-            asked, left = asked[is_set], left[is_set]
-            if not len(asked):
+            rows, left = rows[is_set], left[is_set]
+            if not len(rows):
                 break
-    return asked
+    return rows
 
 
 def _preview(
@@ -266,7 +266,7 @@ def _all_addresses(geometry: Geometry, prints: Prints) -> Prints:
 
 
 def _first_with(addresses: Prints, keys: NDArray[np.intp]) -> NDArray[np.intp]:
-    """For each distinct address the first key that has it: the one that would set the bit.
+    """For each distinct address the first key that has it, which is the one that sets the bit.
 
     The keys are numbered below 2^16 and ascend.
     """
@@ -282,9 +282,9 @@ def _first_with(addresses: Prints, keys: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def _are_set(vector: Bits, addresses: Prints) -> Mask:
     # Numpy indexes by signed integers; as a view that costs nothing.
-    places = (addresses >> np.uint64(3)).view(np.int64)
-    found: Mask = (vector[places] >> _bit_of(addresses)) & np.uint8(1) != 0
-    return found
+    octets = (addresses >> np.uint64(3)).view(np.int64)
+    are_set: Mask = (vector[octets] >> _bit_of(addresses)) & np.uint8(1) != 0
+    return are_set
 
 
 def _set_all(vector: Bits, geometry: Geometry, prints: Prints) -> None:

@@ -12,7 +12,7 @@
 #      before or after a whole add.
 #   3. The word `applying` names the segment while its bits and its counts may differ.
 
-# No catalog ever gets here by counting: it stands for "ask slowly", whatever the word says.
+# No catalog counts as far as this: as a generation it means "ask slowly", whatever the word says.
 cdef uint64_t NEVER = <uint64_t>-1
 
 # Words of the lock page and of a segment; see store/process/writer_lock.py and segment/segment.py.
@@ -26,7 +26,7 @@ cdef enum:
 
 
 cdef class Keeper:
-    """What a single add must know of the writer lock: whether it is kept and nobody is inside."""
+    """The state of the writer lock as a single add needs it: kept by this process, and free."""
 
     cdef public bint is_free
     cdef public uint64_t adds
@@ -83,7 +83,7 @@ cdef class OneKey:
     cdef int64_t marked_tenure  # in which all flags were seen to be set; storing them takes 5 ns
 
     def __cinit__(self, *_, **__):
-        self._fast_generation = NEVER  # before __init__, whoever forgets to call it
+        self._fast_generation = NEVER  # in case a subclass forgets to call __init__
 
     def __init__(self, seed):
         self._seed = seed
@@ -231,7 +231,7 @@ cdef class OneKey:
         if self.marked_tenure != self._dirty_tenure:
             flags = <uint8_t *>(self.counts.at + _FLAGS)
             if not self.keeper.adds % 64 and memchr(flags, 0, self.flags) is NULL:
-                self.marked_tenure = self._dirty_tenure  # nobody clears one in this tenure
+                self.marked_tenure = self._dirty_tenure  # no flag is cleared in this tenure
         cdef int bits = bloom_add(v, made.h1, made.h2, has_room, flags, self.shift)
         if bits > 0:
             self.counts.at[_SET_BITS] = set_bits + bits

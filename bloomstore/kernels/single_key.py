@@ -1,14 +1,13 @@
 """One key at a time: the numpy twin of the compiled class of the same name, without its speed.
 
 A handle inherits from it and answers in `_contains_slowly` and `_add_slowly`, which pass through
-the layers. The compiled twin does both by itself, in one go from the key to the bits, whenever
-nothing is out of the ordinary:
+the layers. The compiled twin goes straight from the key to the bits, under these conditions:
 
     lookup  `_fast_generation` equals the generation word
     add     likewise, and no batch is open, and the writer lock is kept and free (Keeper), in the
             tenure in which the handle's filter was marked dirty, and the newest stage has room
 
-Not here: what is out of the ordinary (store/filter.py).
+Not here: lookups and adds under other conditions (store/filter.py).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from numpy.typing import NDArray
 
 from bloomstore.layout.contract import Geometry
 
-# No catalog ever gets here by counting: it stands for "ask slowly".
+# No catalog counts as far as this: as a generation it means "ask slowly".
 NEVER = (1 << 64) - 1
 
 
 class Keeper:
-    """What a single add must know of the writer lock: whether it is kept and nobody is inside."""
+    """The state of the writer lock as a single add needs it: kept by this process, and free."""
 
     def __init__(self) -> None:
         self.is_free = False

@@ -1,11 +1,11 @@
 """How many threads one call of a kernel may use.
 
-BLOOMSTORE_THREADS says it; the default is one for each processor that this process may run on, at
-most four: more of them wait for the same memory. The compiled kernels divide lookups and
-fingerprints by keys, adds by lines or slices of the vector; the numpy kernels use one thread.
-Results never depend on it.
+BLOOMSTORE_THREADS sets the number; the default is one for each processor that this process may run
+on, at most four: more threads would wait for the same memory. The compiled kernels divide lookups
+and fingerprints by keys, adds by lines or slices of the vector; the numpy kernels use one thread.
+Results never depend on the number.
 
-Not here: how the work is divided (threads.h, insert_threads.h).
+Not here: how the work is divided (c/threads.h, c/insert_threads.h).
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""What can be a key, and the fingerprint of one key or of many.
+"""Keys: which values can be one, and the fingerprints of one key or of many.
 
     fingerprint("alice")                        16 bytes
     fingerprints([1, 2, 3])                     uint64[3, 2]
     for prints in fingerprint_chunks(keys):     any iterable, any size, bounded memory
+
+    encoding.py   one key -> its tag and canonical bytes
+    sequences.py  fingerprints of one key, of a list and of a numpy array
+    arrow.py      fingerprints of Arrow arrays, read where they lie
+    batches.py    keys in any container, in chunks of bounded size
 
 Keys that are equal in Python have equal fingerprints, in every process, version and machine.
 Not here: positions (hashing), bits (kernels).

@@ -16,8 +16,8 @@ Invariants
   1. A null is refused and named by its place in the batch, as None is.
   2. Slices (an offset into the buffers) are read where they lie: nothing is copied but offsets.
 
-pyarrow is not imported here or anywhere: all is done through the methods of the object that the
-caller brought.
+pyarrow is not imported here or anywhere else: everything goes through the methods of the object
+that the caller gave.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def hash_slices(
         offsets = offsets.astype(np.int64)
     try:
         prints = kernels.fingerprints_of_slices(memory, offsets, tag, seed)
-    except ValueError:  # as below
+    except ValueError:  # offsets that lead out of the memory: the lines below name the first
         prints = None
     if prints is not None:
         return prints
@@ -181,7 +181,7 @@ def _from_views(array: Any, tag: int, seed: int, first: int) -> Prints:
 
 
 def _leads_out(table: npt.NDArray[np.int64], texts: list[memoryview]) -> npt.NDArray[np.bool_]:
-    """Which views say that their text lies where no text is."""
+    """Which views point outside of the text buffers."""
     length, _, number, offset = table.T
     sizes = np.array([len(text) for text in texts] or [0])
     known = (number >= 0) & (number < len(texts))
@@ -200,7 +200,7 @@ def _from_dictionary(array: Any, seed: int, first: int) -> Prints:
             prints: Prints = from_arrow(words, seed)[indices]
             return prints
         except (KeyTypeError, KeyValueError):
-            pass  # a null or NaN that perhaps no row uses: ask the rows
+            pass  # a null or NaN that perhaps no row uses: read the rows instead
     try:
         rows = array.dictionary_decode()
     except NotImplementedError:  # pyarrow cannot take all types of values by their index
@@ -213,8 +213,8 @@ def _word_by_word(words: Any, indices: npt.NDArray[Any], seed: int, first: int) 
     prints = np.empty((len(used), 2), dtype=np.uint64)
     for i in np.argsort(row).tolist():  # in the order of the rows: the first refused one is named
         prints[i] = from_arrow(words.slice(int(used[i]), 1), seed, first + int(row[i]))[0]
-    found: Prints = prints[place]
-    return found
+    of_rows: Prints = prints[place]
+    return of_rows
 
 
 def _from_objects(array: Any, seed: int, first: int) -> Prints:

@@ -5,10 +5,10 @@ Array or ChunkedArray; a pandas Series or Index; a polars Series. Out: uint64[n,
 the order of the container.
 
 Invariants
-  1. What is refused as a container is refused by the call itself, not by the first chunk.
-  2. No more than one chunk of an iterator is held, and none is drawn before it is asked for.
-  3. pyarrow, pandas and polars are never imported: an object of theirs is known by the module of
-     its type, and read by its own methods. Arrays are sliced, not copied.
+  1. A container that cannot be read is refused by the call itself, not with the first chunk.
+  2. No more than one chunk of an iterator is in memory, and none is drawn before it is needed.
+  3. pyarrow, pandas and polars are never imported: their objects are recognised by the module of
+     their type, and read by their own methods. Arrays are sliced, not copied.
 
 Not here: the loops over keys (sequences.py, arrow.py).
 """
@@ -42,7 +42,7 @@ from bloomstore.keys.sequences import from_array, from_list, refuse, values_of
 # 16384 fingerprints are 256 KiB: they stay in the cache on their way to the kernels.
 CHUNK_KEYS: Final = 16384
 
-# What reading leaves as it is; an iterator may well know how many are left.
+# Containers that reading leaves as they are. Iterators are none, even if they have a length.
 _CONTAINERS: Final = (Sequence, AbstractSet, Mapping, MappingView)
 
 _Reader: TypeAlias = Callable[[Any, int, int], Prints]
@@ -54,10 +54,10 @@ def fingerprints(keys: Iterable[Key], seed: int = 0) -> Prints:
 
     Raises KeyTypeError or KeyValueError that names the key by its place, counted from 0.
     """
-    form = _form(keys)
-    if form is None or type(keys) is list:
+    access = _access(keys)
+    if access is None or type(keys) is list:
         return from_list(list(_iterator(keys)), seed)
-    reader, _ = form
+    reader, _ = access
     return reader(keys, seed, 0)
 
 
@@ -71,17 +71,17 @@ def fingerprint_chunks(
     """
     if chunk_keys < 1:
         raise SpecError(f"chunk_keys must be at least 1, got {chunk_keys}")
-    form = _form(keys)
-    if form is None:
+    access = _access(keys)
+    if access is None:
         return _stream_chunks(_iterator(keys), seed, chunk_keys)
     count = len(keys)  # type: ignore[arg-type]
     if type(keys) is list:
         return _chunks(keys, count, partial(_part_of_list, keys, seed), chunk_keys)
-    return _chunks(keys, count, partial(_part, keys, *form, seed), chunk_keys)
+    return _chunks(keys, count, partial(_part, keys, *access, seed), chunk_keys)
 
 
 def _iterator(keys: Any) -> Iterator[Any]:
-    """Its keys one by one; a container that changes its length meanwhile raises KeysChanged."""
+    """The keys one by one; a container that changes its length meanwhile raises KeysChanged."""
     try:
         iterator = iter(keys)
     except TypeError as error:
@@ -92,7 +92,7 @@ def _iterator(keys: Any) -> Iterator[Any]:
 def _watched(keys: Any, count: int, iterator: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from iterator
-    except RuntimeError:  # what a set, a dict or a deque says that was changed
+    except RuntimeError:  # a set, a dict or a deque was changed during the iteration
         if type(keys).__module__ in ("builtins", "collections"):
             raise KeysChanged(type(keys).__name__) from None
         raise
@@ -109,7 +109,7 @@ def _stream_chunks(keys: Iterator[Key], seed: int, chunk_keys: int) -> Iterator[
 def _chunks(
     keys: Any, count: int, read: Callable[[int, int], Prints], chunk_keys: int
 ) -> Iterator[Prints]:
-    """Each part is read at one moment; between two of them other threads may change the keys."""
+    """Reads part by part; between two of them other threads may change the keys."""
     for first in range(0, count, chunk_keys):
         size = min(chunk_keys, count - first)
         prints = read(first, size)
@@ -135,7 +135,7 @@ def _part_of_list(keys: list[Any], seed: int, first: int, count: int) -> Prints:
     return from_list(keys[first : first + count], seed, first) if prints is None else prints
 
 
-def _form(keys: Any) -> tuple[_Reader, _Slicer] | None:
+def _access(keys: Any) -> tuple[_Reader, _Slicer] | None:
     """How to read and slice a container; None for one that can only be iterated."""
     kind = type(keys)
     if kind is list or kind is tuple:
@@ -163,8 +163,8 @@ def _form(keys: Any) -> tuple[_Reader, _Slicer] | None:
 
 
 def is_column(keys: object) -> bool:
-    """Whether this is a container of known length whose slices are read without its own code."""
-    return type(keys) is range or _form(keys) is not None
+    """Whether this is a container of known length that is sliced without running its own code."""
+    return type(keys) is range or _access(keys) is not None
 
 
 def _one_key(keys: object) -> KeyTypeError:
@@ -211,7 +211,7 @@ def _from_polars(keys: Any, seed: int, first: int) -> Prints:
 
 
 def _check_years(numbers: Any, of_a_day: int, first: int) -> None:
-    """Refuses the first time outside of years 1..9999: polars itself would panic."""
+    """Refuses the first time outside of years 1..9999, at which polars itself would panic."""
     before, after = -719_162 * of_a_day, 2_932_897 * of_a_day  # days from 1970-01-01
     outside = ((numbers < before) | (numbers >= after)).fill_null(value=False)
     if outside.any():

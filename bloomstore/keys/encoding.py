@@ -1,7 +1,7 @@
 """Key -> (tag, encoded bytes), so that keys that are equal in Python are equal on disk.
 
-In: one key. Out: a TagCode and bytes; or KeyTypeError / KeyValueError, which say what was found
-and what is accepted.
+In: one key. Out: a TagCode and bytes; or KeyTypeError / KeyValueError, which name the value and the
+accepted types.
 
     tag  name            encoded bytes (all numbers little endian)
      1   STR             UTF-8; lone surrogates as three bytes each (Python's "surrogatepass")
@@ -60,7 +60,7 @@ Key: TypeAlias = (
     | np.bool
     | tuple["Key", ...]
 )
-"""What can be a key. None and NaN cannot: they are equal to nothing, not even to themselves."""
+"""The types of a key. None and NaN are no keys: nothing is equal to them, not even themselves."""
 
 Encoded: TypeAlias = tuple[int, bytes]
 
@@ -109,8 +109,8 @@ _pack_double: Final = struct.Struct("<d").pack
 _pack_component: Final = struct.Struct("<BQ").pack
 _EPOCH: Final = datetime(1970, 1, 1)
 
-# What reading a key can raise: a memoryview that was released, a UUID without its number, code of
-# a subclass or of a tzinfo. Not RuntimeError or OSError, which come from signal handlers as well.
+# Errors that reading a key can raise: a memoryview that was released, a UUID without its number,
+# code of a subclass or of a tzinfo. Not RuntimeError or OSError, which signal handlers raise, too.
 _UNREADABLE: Final = (
     ArithmeticError, AttributeError, BufferError, LookupError, NotImplementedError,
     TypeError, ValueError, struct.error,
@@ -120,7 +120,7 @@ _UNREADABLE: Final = (
 def encode(key: Key) -> Encoded:
     """The tag and the canonical bytes of one key.
 
-    Raises KeyTypeError for what is no key, KeyValueError for a value that cannot be one.
+    Raises KeyTypeError for an object of another type, KeyValueError for a value that is no key.
     """
     try:
         encoder = _EXACT.get(type(key))

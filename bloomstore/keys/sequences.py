@@ -8,8 +8,8 @@ Invariants
   2. A refused key is named by its place, counted from 0: "key 17 of the batch". `first` is the
      place of the first key given here, when the caller hands a batch over in parts.
 
-`hash_exact` is where a compiled loop over exact str, int and bytes objects plugs in.
-Not here: streams and other containers (batches.py), Arrow memory (arrow.py).
+The compiled kernels hash lists of exact str, int and bytes objects; `hash_exact` is the way without
+them. Not here: streams and other containers (batches.py), Arrow memory (arrow.py).
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _MAX_INT64 = np.uint64(2**63 - 1)
 
 
 def fingerprint(key: Key, seed: int = 0) -> bytes:
-    """The 16 bytes that stand for the key everywhere below. Equal keys, equal bytes.
+    """The 16 bytes that stand for the key in every lower layer. Equal keys have equal bytes.
 
-    Raises KeyTypeError for what is no key, KeyValueError for a value that cannot be one.
+    Raises KeyTypeError for an object of another type, KeyValueError for a value that is no key.
     """
     kind = type(key)
     try:
@@ -86,7 +86,7 @@ def values_of(column: Any, read: Callable[[Any], list[Any]], first: int) -> list
     try:
         return read(column)
     except (ArithmeticError, LookupError, NotImplementedError, SystemError, ValueError) as error:
-        if len(column) > 1:  # SystemError: what numpy says to a str of no Unicode
+        if len(column) > 1:  # SystemError: numpy raises it for a str that is no Unicode
             for place in range(len(column)):
                 values_of(column[place : place + 1], read, first + place)
         refuse(KeyValueError(f"it has no value in Python: {error}"), first)

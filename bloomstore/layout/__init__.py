@@ -1,4 +1,4 @@
-"""What a layout decides: sizes of a vector, addresses of bits, errors and keys by its bits.
+"""The layouts of a vector, one per file: its sizes, where bits lie, and what the bits tell.
 
 contract.py  Geometry, which every layout implements, and the codes of layouts and schemes
 plain.py     hashes set bits anywhere in the vector

@@ -61,7 +61,7 @@ class Geometry(ABC):
 
     layout: ClassVar[LayoutCode]
     schemes: ClassVar[tuple[SchemeCode, ...]] = (SchemeCode.SPREAD, SchemeCode.H3)
-    cell_bits: ClassVar[int] = 1  # bits of what an address leads to; more than 1 are a counter
+    cell_bits: ClassVar[int] = 1  # bits at an address; a layout with counters has more
 
     scheme: SchemeCode
     slice_bits: int

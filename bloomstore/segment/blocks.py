@@ -87,11 +87,11 @@ def _checksums_of(
 ) -> NDArray[np.uint32]:
     length = header.spec.geometry.vector_bytes
     filled = np.full(min(length, BLOCK_BYTES), byte, np.uint8)
-    place = _place(header)
+    identity = _identity(header)
     return np.fromiter(
         (
             google_crc32c.extend(
-                google_crc32c.value(place + _BLOCK.pack(block)),
+                google_crc32c.value(identity + _BLOCK.pack(block)),
                 filled[: length - block * BLOCK_BYTES],
             )
             for block in blocks
@@ -149,8 +149,8 @@ def damaged_blocks(
 def _checksums(
     header: SegmentHeader, vector: NDArray[np.uint8], blocks: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint32], int]:
-    return kernels.block_checksums(vector, _place(header), BLOCK_BYTES, blocks)
+    return kernels.block_checksums(vector, _identity(header), BLOCK_BYTES, blocks)
 
 
-def _place(header: SegmentHeader) -> bytes:
+def _identity(header: SegmentHeader) -> bytes:
     return _SEGMENT.pack(header.store_id, header.number)

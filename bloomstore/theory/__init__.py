@@ -2,13 +2,13 @@
 
 A tour, from one vector to a chain of them:
 
-    vector    one plain or sliced vector: fill, error, capacity, distinct keys from set bits
-    blocked   the same for vectors whose keys stay inside one line of 512 bits
-    sizing    from (keys, target error) to (slice bits, hashes, capacity, fill limit), per layout;
-              its head is the cheat sheet of symbols
-    scalable  a chain of growing vectors with tightening errors (SBF)
-    flexible  a chain of vectors of one load, their sizes given by expanding speeds (SFBF)
-    sharing   what such a chain reports when its vectors share positions, as they do here
+    vector.py    one plain or sliced vector: fill, error, capacity, distinct keys from set bits
+    blocked.py   the same for vectors whose keys stay inside one line of 512 bits
+    sizing.py    from (keys, target error) to (slice bits, hashes, capacity, fill limit), per
+                 layout; its head is the cheat sheet of symbols
+    scalable.py  a chain of growing vectors with tightening errors (SBF)
+    flexible.py  a chain of vectors of one load, their sizes given by expanding speeds (SFBF)
+    sharing.py   the errors of such a chain when its vectors share positions, as they do here
 
 Every function is pure and names its source. Sources, as cited below:
 
@@ -19,5 +19,5 @@ Every function is pure and names its source. Sources, as cited below:
     notes   the Bloom Filter Notes of 2011 (sizing tables)
 
 Names are imported from the modules themselves; this package re-exports nothing. Not here: limits
-of a geometry (spec), hashing, and everything that is measured and not computed.
+of a geometry (layout), hashing, and everything that is measured and not computed.
 """

@@ -2,8 +2,8 @@
 
 Lines get unequal numbers of keys, and a crowded line is wrong more often than a sparse one is
 right: the error is a mixture over the loads of the lines, always above that of a plain vector of
-equal fill: 1.22 times at k = 7 and 1.73 times at k = 10 when half full. (The 1.17 and 1.6 of
-filters.md section 1 take n = bits ln 2 / k, which fills a little less than half, and leave out the
+equal fill: 1.22 times at k = 7 and 1.73 times at k = 10 when half full. (The shorter estimate gives
+1.17 and 1.6: it takes n = bits ln 2 / k, which fills a little less than half, and leaves out the
 spread of set bits among lines of equal load. Simulation confirms the numbers here.)
 
 In: lines, hashes (k), distinct keys (n), fill (p), set bits (X). Out: floats. The model: the
@@ -33,7 +33,7 @@ _TINY = 1e-18  # relative size of the terms at which a sum ends
 _CUT = 1e-30
 _STAY = [x / LINE_BITS for x in range(LINE_BITS + 2)]  # x occupied cells stay x
 _MOVE = [(LINE_BITS + 1 - x) / LINE_BITS for x in range(LINE_BITS + 2)]  # x-1 become x
-# From here on two unset cells in one line are a matter of 2e-9, and one term says it all.
+# From here on two unset cells in one line have a chance of 2e-9, and one term is enough.
 _TABLE_THROWS = 8192
 # From here on exp(-throws/512) * 64 < 1e-17: a line is wrong with certainty, to the last digit.
 _SATURATED_THROWS = 22_300
@@ -124,7 +124,7 @@ def _mixture(lines: int, k: int, n: int, power: int = 0) -> float:
 def blocked_error(lines: int, k: int, n: float) -> float:
     """Return the error of a blocked vector that holds n keys.
 
-    Source: filters.md section 1, with the binomial law of the loads (a Poisson law is its limit).
+    Source: definition, a mixture by the binomial law of the loads (a Poisson law is its limit).
     Exact for whole n; linear between whole numbers.
     """
     whole = math.floor(n)

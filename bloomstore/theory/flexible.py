@@ -76,9 +76,9 @@ def load_factor(M0: int, n0: float, last_bits: int, last_keys: float) -> LoadFac
 def expanding_speed(predicted_rate: float, first_rate: float) -> int:
     """Return the expanding speed for a predicted arrival rate: ceil(log2(r' / r0)) + 1, at least 1.
 
-    Source: SFBF section 4.3; filters.md section 5 for the lower end. Rates that say nothing (zero,
-    negative, not finite: a clock that stood still or ran backwards) give 1. There is no upper end
-    here: whoever asks caps it by what a vector may have.
+    Source: SFBF section 4.3; the lower end is the baseline's own speed. Rates that mean nothing
+    (zero, negative, not finite: a clock that stood still or ran backwards) give 1. There is no
+    upper end here: the caller caps the speed by the sizes that a vector may have.
     """
     if not (0.0 < predicted_rate < math.inf and 0.0 < first_rate < math.inf):
         return 1

@@ -23,7 +23,7 @@ from bloomstore.theory.vector import LN2, ideal_hashes, optimal_bits, optimal_ha
 
 
 class Totals(NamedTuple):
-    """What a chain holds when its last stage is full, and its bits over those of one vector."""
+    """The keys of a chain whose last stage is full, and its bits over those of one vector."""
 
     keys: float
     bits: int

@@ -169,7 +169,8 @@ def keys_at_fill_plain(M: int, k: int, p: float) -> float:
 def distinct_keys_sliced(m: int, X: float) -> float:
     """Return the distinct keys that X set bits in a slice of m tell of.
 
-    Source: filters.md section 1, n* = ln(1 - X/m) / ln(1 - 1/m); X may be the mean over slices.
+    Source: `sliced_fill`, solved for the keys: n* = ln(1 - X/m) / ln(1 - 1/m). X may be the mean
+    over slices.
     High by about variance / (2 m (1 - p)^2), a fraction of a key at fill 1/2; inf when all are set.
     """
     return _throws(m, X)
@@ -178,8 +179,8 @@ def distinct_keys_sliced(m: int, X: float) -> float:
 def distinct_keys_plain(M: int, k: int, X: float) -> float:
     """Return the distinct keys that X set bits in a plain vector of M tell of.
 
-    Source: filters.md section 1, n* = ln(1 - X/M) / (k ln(1 - 1/M)). Direction as for slices; inf
-    when all bits are set.
+    Source: `plain_fill`, solved for the keys: n* = ln(1 - X/M) / (k ln(1 - 1/M)). Direction as for
+    slices; inf when all bits are set.
     """
     return _throws(M, X) / k
 

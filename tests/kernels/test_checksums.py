@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from bloomstore.kernels import numpy_twin
 
-PLACE = bytes(range(24))
+IDENTITY = bytes(range(24))
 
 
 def expected(vector: np.ndarray, block_bytes: int, block: int) -> int:
     piece = vector[block * block_bytes : (block + 1) * block_bytes].tobytes()
-    return int(google_crc32c.value(PLACE + struct.pack("<Q", block) + piece))
+    return int(google_crc32c.value(IDENTITY + struct.pack("<Q", block) + piece))
 
 
 @given(
@@ -35,8 +35,8 @@ def test_twins_give_the_same_checksums_and_counts(
     count = -(-size // (8 * words))
     numbers = data.draw(st.lists(st.integers(0, count - 1), max_size=20) if count else st.just([]))
     blocks = np.array(numbers, dtype=np.int64)
-    found, set_bits = compiled.block_checksums(vector, PLACE, 8 * words, blocks)
-    twin, twin_bits = numpy_twin.block_checksums(vector, PLACE, 8 * words, blocks)
+    found, set_bits = compiled.block_checksums(vector, IDENTITY, 8 * words, blocks)
+    twin, twin_bits = numpy_twin.block_checksums(vector, IDENTITY, 8 * words, blocks)
     assert found.dtype == twin.dtype == np.uint32
     assert found.tolist() == twin.tolist()
     assert found.tolist() == [expected(vector, 8 * words, block) for block in numbers]
@@ -52,21 +52,21 @@ def test_twins_give_the_same_checksums_and_counts(
 def test_every_length_of_the_last_block(twin: ModuleType) -> None:
     vector = np.random.default_rng(1).integers(0, 256, 4 * 64, dtype=np.uint8)
     for length in range(3 * 64 + 1, 4 * 64 + 1):
-        found, _ = twin.block_checksums(vector[:length], PLACE, 64, np.arange(4))
+        found, _ = twin.block_checksums(vector[:length], IDENTITY, 64, np.arange(4))
         assert found.tolist() == [expected(vector[:length], 64, block) for block in range(4)]
 
 
 @pytest.mark.parametrize(
     ("place", "block_bytes", "blocks", "message"),
     [
-        (PLACE[1:], 64, [0], "place must have 24 bytes, got 23"),
-        (PLACE, 0, [0], "multiple of 8, got 0"),
-        (PLACE, 12, [0], "multiple of 8, got 12"),
-        (PLACE, 64, [-1], "inside of 100 bytes"),
-        (PLACE, 64, [0, 2], "inside of 100 bytes"),
-        (PLACE, 64, [2**62], "inside of 100 bytes"),
-        (PLACE, 64, [[0, 1]], "one dimension, got 2"),
-        (PLACE, 64, [0.5], "of type int64, got float64"),
+        (IDENTITY[1:], 64, [0], "identity must have 24 bytes, got 23"),
+        (IDENTITY, 0, [0], "multiple of 8, got 0"),
+        (IDENTITY, 12, [0], "multiple of 8, got 12"),
+        (IDENTITY, 64, [-1], "inside of 100 bytes"),
+        (IDENTITY, 64, [0, 2], "inside of 100 bytes"),
+        (IDENTITY, 64, [2**62], "inside of 100 bytes"),
+        (IDENTITY, 64, [[0, 1]], "one dimension, got 2"),
+        (IDENTITY, 64, [0.5], "of type int64, got float64"),
     ],
     ids=range(8),
 )

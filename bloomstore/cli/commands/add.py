@@ -1,7 +1,7 @@
 """`bloomstore add STORE NAME KEY ...`: add keys from arguments, files or standard input.
 
-Keys are added piece by piece as they are read, each piece durable by itself: what an error or an
-interruption says was added stays added, and adding it again does no harm.
+Keys are added piece by piece as they are read, each piece durable by itself: keys that an error or
+an interruption reports as added stay added, and adding them again does no harm.
 Exit status: 0 all added, 2 an error (which says how many keys were added before it).
 """
 

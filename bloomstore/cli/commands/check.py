@@ -1,4 +1,4 @@
-"""`bloomstore check STORE`: read every file of a store and say what is wrong with it.
+"""`bloomstore check STORE`: read every file of a store and report all problems.
 
 One line per problem, then a summary line. Changes nothing.
 Exit status: 0 sound, 1 problems found, 2 the store could not be opened.
@@ -38,7 +38,7 @@ def run(args: Namespace, out: TextIO) -> int:
             if not args.json:
                 print(problem, file=out, flush=True)
     if args.json:
-        found = [
+        documents = [
             {
                 "filter": problem.filter_name,
                 "path": str(problem.path),
@@ -47,7 +47,7 @@ def run(args: Namespace, out: TextIO) -> int:
             }
             for problem in problems
         ]
-        print_json({"sound": not found, "problems": found}, out)
+        print_json({"sound": not documents, "problems": documents}, out)
     else:
         print(f"problems: {count(len(problems))}" if problems else "sound", file=out)
     return 1 if problems else 0

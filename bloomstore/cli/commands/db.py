@@ -60,16 +60,16 @@ def run(args: Namespace, out: TextIO) -> int:
         migrate.upgrade(args.url, to)
     elif args.action == "downgrade":
         migrate.downgrade(args.url, to)
-    found, newest = migrate.current(args.url)
-    elsewhere = found is None and migrate.is_elsewhere(args.url)
+    revision, newest = migrate.current(args.url)
+    elsewhere = revision is None and migrate.is_elsewhere(args.url)
     if args.json:
-        print_json({"revision": found, "newest": newest, "elsewhere": elsewhere}, out)
+        print_json({"revision": revision, "newest": newest, "elsewhere": elsewhere}, out)
     elif elsewhere:
         print(f"made by your own Alembic, newest {newest}", file=out)
     else:
-        rest = "" if found == newest else f", newest {newest}"
-        print(f"{found or 'no revision'}{rest}", file=out)
-    return 1 if not moves and not elsewhere and found != newest else 0
+        rest = "" if revision == newest else f", newest {newest}"
+        print(f"{revision or 'no revision'}{rest}", file=out)
+    return 1 if not moves and not elsewhere and revision != newest else 0
 
 
 def _check(args: Namespace, out: TextIO) -> int:

@@ -63,7 +63,7 @@ def run(args: Namespace, out: TextIO) -> int:
     if args.every <= 0:
         raise SpecError(f"--every is a number of seconds above 0, got {args.every:g}")
     if args.json and not args.once:
-        raise SpecError("--json is for --once: a follower that goes on has no last word")
+        raise SpecError("--json is for --once: a follower that never ends has no result to print")
     keep = KEEP if args.keep is None else args.keep
     with bloomstore.open(args.store, create=False) as store, reached(args.url) as engine:
         follower = Follower(engine, store, keep=keep, takes_over=args.take_over)
@@ -79,18 +79,18 @@ def run(args: Namespace, out: TextIO) -> int:
 
 
 def _go_on(follower: Follower, args: Namespace, progress: Progress, out: TextIO) -> None:
-    """Passes for ever. Whatever keeps a guard from being followed is said when it changes.
+    """Makes one pass after the other, and prints why a guard is not followed when that changes.
 
-    A database that cannot be reached may come back: that is said, and tried again.
+    A database that cannot be reached may come back, so it is reported and tried again.
     """
     from bloomstore.sql.schema.connect import DatabaseError, plainly
 
-    said: dict[str, str] = {}
+    printed: dict[str, str] = {}
 
-    def say(what: str, doubt: str) -> None:
-        if doubt != said.get(what):
-            print(f"{what}: {doubt or 'followed'}", file=out, flush=True)
-            said[what] = doubt
+    def say(name: str, doubt: str) -> None:
+        if doubt != printed.get(name):
+            print(f"{name}: {doubt or 'followed'}", file=out, flush=True)
+            printed[name] = doubt
 
     while True:
         try:
@@ -99,7 +99,7 @@ def _go_on(follower: Follower, args: Namespace, progress: Progress, out: TextIO)
         except DatabaseError as error:
             say("database", str(error))
         else:
-            said.pop("database", None)
+            printed.pop("database", None)
             for done in passes:
                 progress.advance(done.keys, 0)
                 say(done.name, done.doubt)
@@ -108,15 +108,15 @@ def _go_on(follower: Follower, args: Namespace, progress: Progress, out: TextIO)
 
 def _print(passes: list[Pass], args: Namespace, out: TextIO) -> int:
     if args.json:
-        found = [
+        documents = [
             {"guard": done.name, "keys": done.keys, "purged": done.purged, "doubt": done.doubt}
             for done in passes
         ]
-        print_json({"passes": found}, out)
+        print_json({"passes": documents}, out)
     else:
         for done in passes:
-            what = done.doubt or f"{plural(done.keys, 'key')}, {count(done.purged)} purged"
-            print(f"{done.name}: {what}", file=out)
+            outcome = done.doubt or f"{plural(done.keys, 'key')}, {count(done.purged)} purged"
+            print(f"{done.name}: {outcome}", file=out)
         if not passes:
             print("no guard of this database has an outbox", file=out)
     return 1 if any(done.doubt for done in passes) else 0

@@ -1,8 +1,8 @@
-"""`bloomstore info STORE [NAME]`: everything that is known of a filter, or of all of them.
+"""`bloomstore info STORE [NAME]`: all facts about a filter, or about every filter of a store.
 
 The spec, the counts, the errors, the state, and every stage with its fill; whether a rebuild pays
 (`bloomstore rebuild`), or was begun. Changes nothing.
-Exit status: 0 told, 2 an error.
+Exit status: 0 printed, 2 an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def run(args: Namespace, out: TextIO) -> int:
 
 
 class _Look(NamedTuple):
-    """What is known of one filter."""
+    """The facts about one filter."""
 
     stats: FilterStats
     distinct: Estimate

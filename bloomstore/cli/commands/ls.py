@@ -44,24 +44,24 @@ def configure(parser: ArgumentParser) -> None:
 
 def run(args: Namespace, out: TextIO) -> int:
     """Prints a table of all filters."""
-    known: list[FilterStats] = []
+    readable: list[FilterStats] = []
     unreadable: dict[str, str] = {}
     with bloomstore.open(args.store, read_only=True) as store:
         for name in store:
             try:
-                known.append(store[name].stats())
+                readable.append(store[name].stats())
             except BloomStoreError as problem:
                 unreadable[name] = str(problem)
     if args.json:
-        documents = [filter_document(stats) for stats in known]
+        documents = [filter_document(stats) for stats in readable]
         lost = [
             {"name": name, "state": "unreadable", "reason": why} for name, why in unreadable.items()
         ]
         print_json([*documents, *lost], out)
-    elif not known and not unreadable:
+    elif not readable and not unreadable:
         print("no filters", file=out)
     else:
-        rows = [_row(stats) for stats in known]
+        rows = [_row(stats) for stats in readable]
         rows += [_lost_row(name, why) for name, why in unreadable.items()]
         print_table(COLUMNS, rows, out)
     return 1 if unreadable else 0

@@ -1,7 +1,7 @@
-"""`bloomstore plan`: how big, how many hashes, and what it will cost as it grows. Needs no store.
+"""`bloomstore plan`: the size, the hashes and the cost of a filter as it grows. Needs no store.
 
 One row per layout to compare them, then one row per stage of the chosen one.
-Exit status: 0 told, 2 arguments that make no sense.
+Exit status: 0 printed, 2 arguments that make no sense.
 """
 
 from __future__ import annotations

@@ -51,11 +51,11 @@ def run(args: Namespace, out: TextIO) -> int:
     is_talking = not (args.quiet or args.count)
     is_bar_wanted = not (is_talking and out.isatty())
     with bloomstore.open(args.store, read_only=True) as store:
-        asked = store[args.name]
-        _warn_of_doubt(asked)
+        filter_ = store[args.name]
+        _warn_of_doubt(filter_)
         with Progress(input_bytes(args), is_wanted=is_bar_wanted) as progress:
             for piece in read_pieces(args):
-                answers = _ask(asked, piece)
+                answers = _ask(filter_, piece)
                 maybes += sum(answers)
                 progress.advance(len(answers), piece.input_bytes)
                 if is_talking:
@@ -67,8 +67,8 @@ def run(args: Namespace, out: TextIO) -> int:
     return 0 if maybes else 1
 
 
-def _ask(asked: Filter, piece: Piece) -> list[bool]:
-    answers: list[bool] = asked.may_contain_many(piece.keys).tolist()
+def _ask(filter_: Filter, piece: Piece) -> list[bool]:
+    answers: list[bool] = filter_.may_contain_many(piece.keys).tolist()
     return answers
 
 
@@ -84,7 +84,7 @@ def _print_answers(piece: Piece, answers: list[bool], args: Namespace, out: Text
             print(text, end=end, file=out)
         else:
             print(f"{_word(maybe)}\t{text}", end=end, file=out)
-    out.flush()  # whoever sends keys through a pipe waits for these answers
+    out.flush()  # a program that sends keys through a pipe waits for these answers
 
 
 def _print_counts(maybes: int, absents: int, args: Namespace, out: TextIO) -> None:
@@ -109,8 +109,8 @@ def _word(maybe: bool) -> str:
     return "maybe" if maybe else "absent"
 
 
-def _warn_of_doubt(asked: Filter) -> None:
-    """A filter that is not sound answers "maybe" to everything; without a word it looks full."""
-    state = asked.state
+def _warn_of_doubt(filter_: Filter) -> None:
+    """Says that a filter is not sound: its "maybe" to everything would look like a full filter."""
+    state = filter_.state
     if not state.is_sound:
-        print(f"bloomstore: warning: filter {asked.name!r} is {state}", file=sys.stderr)
+        print(f"bloomstore: warning: filter {filter_.name!r} is {state}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""`bloomstore rebuild STORE NAME --from SOURCE`: fill a filter anew while everybody goes on.
+"""`bloomstore rebuild STORE NAME --from SOURCE`: fill a filter anew while it stays in use.
 
 The filter answers as before until all of the source is read and proved complete; then it is
-switched to the new one in one step. What was cut off, by a kill, Ctrl-C or SIGTERM, goes on where
-it was when the same command is given again.
+switched to the new chain in one step. A rebuild that was cut off, by a kill, Ctrl-C or SIGTERM,
+continues where it was when the same command is given again.
 Exit status: 0 rebuilt (or planned, or given up), 1 rebuilt but it still answers "maybe", 2 an
 error, 130 interrupted.
 """
@@ -50,7 +50,7 @@ from bloomstore.rebuild import (
     rebuild,
 )
 
-HELP = "fill a filter anew from its source while everybody goes on"
+HELP = "fill a filter anew from its source while it stays in use"
 EXAMPLES = """\
   bloomstore rebuild filters/ seen --from keys.txt
   bloomstore rebuild filters/ seen --from keys.txt --dry-run
@@ -189,7 +189,7 @@ def _rebuild(store: Store, source: Source, args: Namespace) -> Rebuilt:
         except KeyboardInterrupt:
             kept = _kept(store, args.name, source, progress.keys)
             raise KeyboardInterrupt(f"interrupted; {kept}") from None
-        except RebuildError:  # of another command's rebuild, nothing was done
+        except RebuildError:  # another rebuild of this filter is running: nothing was done
             raise
         except (BloomStoreError, OSError) as error:
             kept = _kept(store, args.name, source, progress.keys)
@@ -197,13 +197,13 @@ def _rebuild(store: Store, source: Source, args: Namespace) -> Rebuilt:
 
 
 def _kept(store: Store, name: str, source: Source, rows: int) -> str:
-    """What is left of a rebuild that has ended after so many rows."""
+    """Says how much of a rebuild is kept that has ended early, after so many rows."""
     state = read_state(store, name)
     if rows and source.why_not_resumable:
         return f"the filter is as it was, no row that was read is kept: {source.why_not_resumable}"
     if state is None or state.position is None:
         return "the filter is as it was"
-    return f"{count(state.rows)} rows are kept, the same command goes on after them"
+    return f"{count(state.rows)} rows are kept, the same command continues after them"
 
 
 def _plan(target: Filter, source: Source, args: Namespace, out: TextIO) -> int:

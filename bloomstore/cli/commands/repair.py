@@ -1,8 +1,8 @@
-"""`bloomstore repair STORE`: mend what can be mended, and name what only a rebuild can mend.
+"""`bloomstore repair STORE`: repair damage without the keys, and name filters that need a rebuild.
 
 Damaged blocks are set to ones (they answer "maybe", which raises the error until a rebuild), a
-stage whose sync failed is written again, numbers of a restored catalog go on above those of its
-files. No key is ever lost by it. Exit status: 0 all is well now, 1 a filter needs a rebuild, 2 an
+stage whose sync failed is written again, a restored catalog gets numbers above those of its files.
+No key is ever lost by it. Exit status: 0 all is well now, 1 a filter needs a rebuild, 2 an
 error.
 """
 

@@ -1,7 +1,7 @@
-"""`bloomstore verify STORE NAME --from SOURCE`: what the filter misses of its source.
+"""`bloomstore verify STORE NAME --from SOURCE`: keys of the source that the filter lacks.
 
-Reads the source once and changes nothing. A missing key means that somebody has written to the
-source without adding it: rebuild.
+Reads the source once and changes nothing. A missing key was written to the source without
+being added to the filter: rebuild it.
 Exit status: 0 none is missing, 1 some are (the first ones are named), 2 an error.
 """
 

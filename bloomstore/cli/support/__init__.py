@@ -1,4 +1,4 @@
-"""What several commands share: options on the way in, text on the way out.
+"""Options and output that several commands share.
 
 arguments.py       numbers as people write them, the store, `--json`
 family_options.py  a spec from options

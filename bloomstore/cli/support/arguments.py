@@ -22,7 +22,7 @@ _UNITS = {"": 1} | {
     for binary in ("", "i")
 }
 _NUMBER = re.compile(r"([0-9._]+(?:e[+-]?[0-9]{1,3})?)\s*([a-z]{0,2})")
-_MOST = 1 << 62  # what the families take
+_MOST = 1 << 62  # the families take no more
 
 
 class UsageError(BloomStoreError):
@@ -89,9 +89,9 @@ def add_name(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the filter")
 
 
-def add_json(parser: ArgumentParser, what: str = "print JSON") -> None:
+def add_json(parser: ArgumentParser, text: str = "print JSON") -> None:
     """The --json option."""
-    parser.add_argument("--json", action="store_true", help=what)
+    parser.add_argument("--json", action="store_true", help=text)
 
 
 def _not_whole(text: str) -> str:

@@ -71,7 +71,7 @@ def input_bytes(args: Namespace) -> int | None:
 
 
 def require_keys(args: Namespace) -> None:
-    """Refuses to wait for keys that nobody knows they have to type."""
+    """Refuses to wait for keys at a terminal unless typing them was asked for."""
     if not args.keys and not args.sources and sys.stdin.isatty():
         raise UsageError("no keys: give KEY arguments, --from FILE, or --from - to type them")
 

@@ -1,4 +1,4 @@
-"""How far a long input has come: a bar on standard error, for somebody who looks at a terminal.
+"""A progress bar on standard error, for long inputs read at a terminal.
 
 Nothing is shown in the first second, nor when standard error is not a terminal; so short inputs
 and pipes stay silent. rich draws the bar where it is installed, else one line is rewritten.
@@ -23,9 +23,9 @@ REDRAW_SECONDS = 0.2
 
 
 class Progress:
-    """Counts keys or rows, and draws them from time to time. The total may be unknown.
+    """Counts keys or rows, and draws them from time to time.
 
-    It is one of bytes when `unit` is "keys", else one of rows.
+    The total, which may be unknown, is in bytes when `unit` is "keys", and in rows otherwise.
     """
 
     def __init__(self, total: int | None, *, unit: str = "keys", is_wanted: bool = True) -> None:
@@ -42,17 +42,17 @@ class Progress:
         self._task: Any = None
 
     def advance(self, keys: int, bytes_read: int) -> None:
-        """Tells of keys that were done with, and of the bytes they came from."""
+        """Counts keys that were processed, and the bytes they came from."""
         self.keys += keys
         self.done += bytes_read
         self._draw_if_due()
 
     def expect(self, total: int | None) -> None:
-        """Tells how many there will be."""
+        """Sets the total."""
         self._total = total
 
     def reach(self, rows: int) -> None:
-        """Tells how many rows were done with, from the very beginning."""
+        """Sets the number of rows that were processed, earlier attempts included."""
         if not self.keys:
             self._before = rows
         self.keys = self.done = rows

@@ -34,7 +34,7 @@ _COLUMNS: dict[str, Any] = {
 
 
 def add_source_options(parser: ArgumentParser, *, is_required: bool = True) -> None:
-    """--from and what belongs to it."""
+    """--from and the options that belong to it."""
     group = parser.add_argument_group("source of the keys")
     group.add_argument(
         "--from",
@@ -95,7 +95,7 @@ def source_from_options(args: Namespace, store: Store) -> abc.Iterator[Source]:
 
 
 def refuse_for_a_store(args: Namespace) -> None:
-    """What says something about keys, or about the size of the new filter."""
+    """Refuses options about keys or sizes: a copy has those of the other store."""
     _refuse(args, "a store", "table", "columns", "select", "models", "parallel")
     _refuse(args, "a store", "capacity", "target_error")
 
@@ -109,8 +109,8 @@ def _file(args: Namespace) -> Source:
     if suffix == ".csv":
         return CsvSource(path, args.columns or (), args.key_type)
     if suffix in _COLUMNS:
-        found: Source = _COLUMNS[suffix](path, args.columns or ())
-        return found
+        source: Source = _COLUMNS[suffix](path, args.columns or ())
+        return source
     _refuse(args, "a text file", "columns")
     return TextSource(path, args.key_type, b"\0" if args.null else b"\n")
 
@@ -132,18 +132,18 @@ def _database(args: Namespace, store: Store, engine: Any) -> Source:
     )
 
 
-def _models(place: str | None) -> Any:
-    if place is None:
+def _models(dotted: str | None) -> Any:
+    if dotted is None:
         return None
-    module, _, name = place.partition(":")
+    module, _, name = dotted.partition(":")
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(module), name)
+        models = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"--models {place}: {error}") from None
+        raise UsageError(f"--models {dotted}: {error}") from None
     finally:
         sys.path.remove("")
-    return getattr(found, "metadata", found)
+    return getattr(models, "metadata", models)
 
 
 def _refuse(args: Namespace, what: str, *names: str) -> None:

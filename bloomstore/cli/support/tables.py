@@ -1,7 +1,7 @@
 """Tables and lists of facts: with rich on a terminal, aligned plain text everywhere else.
 
-In: columns and rows of text, out: lines. rich is imported only when a terminal is there to profit
-from it, and nothing is lost without it: both forms have the same cells.
+In: columns and rows of text, out: lines. rich is imported only for a terminal, and nothing is lost
+without it: both kinds of output have the same cells.
 
 Not here: how a number is written (numbers.py), JSON (documents.py).
 """
@@ -30,7 +30,7 @@ class Column:
 def print_table(
     columns: abc.Sequence[Column], rows: abc.Sequence[abc.Sequence[str]], out: TextIO
 ) -> None:
-    """Prints a table in the form that suits `out`."""
+    """Prints a table, with rich if `out` is a terminal and rich is installed."""
     if not (out.isatty() and _print_with_rich(columns, rows, out)):
         for line in plain_lines(columns, rows):
             print(line, file=out)
@@ -46,7 +46,7 @@ def plain_lines(
         [([""] * (height - len(lines)) + lines)[line] for lines in titles] for line in range(height)
     ]
     cells = [*heads, *([_one_line(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(columns))]
     for row in cells:
         parts = (
             cell.ljust(width) if column.is_text else cell.rjust(width)

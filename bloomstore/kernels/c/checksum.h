@@ -1,7 +1,7 @@
 /* crc32c and set bits of blocks of a vector, in one pass.
  *
  * In: a vector and the numbers of some of its blocks; out: the checksum of each, which begins with
- * the place of the block (24 bytes that name the segment, then the block number), and how many bits
+ * the identity of the block (24 bytes that name the segment, then the block number), and how many bits
  * they have set. The same as numpy_twin.block_checksums.
  *
  * The crc32 instruction gives a result after three cycles and can begin another in each: three
@@ -26,7 +26,7 @@
 #define BLOOM_CRC
 #endif
 
-enum { BLOOM_PLACE_BYTES = 24 };
+enum { BLOOM_IDENTITY_BYTES = 24 };
 
 #if BLOOM_CHECKSUMS
 
@@ -41,10 +41,10 @@ static inline uint64_t bloom_load(const uint8_t *from) {
     return word;
 }
 
-BLOOM_CRC static uint64_t bloom_crc_of_place(const uint8_t *place, uint64_t block) {
+BLOOM_CRC static uint64_t bloom_crc_of_identity(const uint8_t *identity, uint64_t block) {
     uint64_t crc = 0xFFFFFFFFu;
     unsigned i;
-    for (i = 0; i < BLOOM_PLACE_BYTES; i += 8) crc = _mm_crc32_u64(crc, bloom_load(place + i));
+    for (i = 0; i < BLOOM_IDENTITY_BYTES; i += 8) crc = _mm_crc32_u64(crc, bloom_load(identity + i));
     return _mm_crc32_u64(crc, block);
 }
 
@@ -67,7 +67,7 @@ BLOOM_CRC static uint32_t bloom_crc_of_one(
 /* Every block but the last of the vector has block_bytes, a multiple of 8. The caller has checked
  * that all blocks lie inside. Returns the set bits of all of them. */
 BLOOM_CRC static uint64_t bloom_checksums(
-    const uint8_t *vector, size_t bytes, const uint8_t *place, size_t block_bytes,
+    const uint8_t *vector, size_t bytes, const uint8_t *identity, size_t block_bytes,
     const int64_t *blocks, size_t n, uint32_t *out
 ) {
     uint64_t set_bits = 0;
@@ -79,9 +79,9 @@ BLOOM_CRC static uint64_t bloom_checksums(
         uint64_t crc_a, crc_b, crc_c, bits = 0;
         size_t end = (size_t)(vector + bytes - (a > b ? (a > c ? a : c) : (b > c ? b : c)));
         if (end < block_bytes) break; /* one of them is the short last block */
-        crc_a = bloom_crc_of_place(place, (uint64_t)blocks[at]);
-        crc_b = bloom_crc_of_place(place, (uint64_t)blocks[at + 1]);
-        crc_c = bloom_crc_of_place(place, (uint64_t)blocks[at + 2]);
+        crc_a = bloom_crc_of_identity(identity, (uint64_t)blocks[at]);
+        crc_b = bloom_crc_of_identity(identity, (uint64_t)blocks[at + 1]);
+        crc_c = bloom_crc_of_identity(identity, (uint64_t)blocks[at + 2]);
         for (i = 0; i < block_bytes; i += 8) {
             uint64_t word_a = bloom_load(a + i), word_b = bloom_load(b + i);
             uint64_t word_c = bloom_load(c + i);
@@ -99,7 +99,7 @@ BLOOM_CRC static uint64_t bloom_checksums(
     for (; at < n; at++) {
         size_t start = (size_t)blocks[at] * block_bytes;
         size_t length = bytes - start < block_bytes ? bytes - start : block_bytes;
-        uint64_t crc = bloom_crc_of_place(place, (uint64_t)blocks[at]);
+        uint64_t crc = bloom_crc_of_identity(identity, (uint64_t)blocks[at]);
         out[at] = bloom_crc_of_one(crc, vector + start, length, &set_bits);
     }
     return set_bits;
@@ -110,10 +110,10 @@ BLOOM_CRC static uint64_t bloom_checksums(
 static int bloom_can_checksum(void) { return 0; }
 
 static uint64_t bloom_checksums(
-    const uint8_t *vector, size_t bytes, const uint8_t *place, size_t block_bytes,
+    const uint8_t *vector, size_t bytes, const uint8_t *identity, size_t block_bytes,
     const int64_t *blocks, size_t n, uint32_t *out
 ) {
-    (void)vector, (void)bytes, (void)place, (void)block_bytes, (void)blocks, (void)n, (void)out;
+    (void)vector, (void)bytes, (void)identity, (void)block_bytes, (void)blocks, (void)n, (void)out;
     return 0;
 }
 

@@ -1,20 +1,20 @@
-/* What compilers call by different names: prefetch, inlining, unrolling, copies for wide registers.
+/* Names for what compilers spell differently: prefetch, inlining, unrolling, copies for wide registers.
  *
- * Where a compiler has none of it the code is the same, and slower.
+ * With a compiler that has none of them the code is the same, and slower.
  */
 #ifndef BLOOMSTORE_COMPILER_H
 #define BLOOMSTORE_COMPILER_H
 
 #if defined(__GNUC__) || defined(__clang__)
-#define BLOOM_PREFETCH(place) __builtin_prefetch((place), 0, 3)
-#define BLOOM_PREFETCH_TO_WRITE(place) __builtin_prefetch((place), 1, 3)
+#define BLOOM_PREFETCH(address) __builtin_prefetch((address), 0, 3)
+#define BLOOM_PREFETCH_TO_WRITE(address) __builtin_prefetch((address), 1, 3)
 #define BLOOM_INLINE inline __attribute__((always_inline))
 #define BLOOM_APART __attribute__((noinline))
 #define BLOOM_RESTRICT __restrict__
 #define BLOOM_UNROLL _Pragma("GCC unroll 16")
 #else
-#define BLOOM_PREFETCH(place) ((void)(place))
-#define BLOOM_PREFETCH_TO_WRITE(place) ((void)(place))
+#define BLOOM_PREFETCH(address) ((void)(address))
+#define BLOOM_PREFETCH_TO_WRITE(address) ((void)(address))
 #define BLOOM_INLINE inline
 #define BLOOM_APART
 #define BLOOM_RESTRICT

@@ -5,8 +5,8 @@
  *
  * Not here: what is done in wide registers (line_avx2.h, murmur_avx512.h, text_avx512.h).
  */
-#ifndef BLOOMSTORE_WIDE_H
-#define BLOOMSTORE_WIDE_H
+#ifndef BLOOMSTORE_CPU_H
+#define BLOOMSTORE_CPU_H
 
 #if defined(__GNUC__) && defined(__x86_64__)
 #define BLOOM_HAS_WIDE 1

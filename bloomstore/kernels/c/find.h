@@ -39,12 +39,12 @@
 #define BLOOM_FEW 16
 #endif
 
-/* Working memory of one find: found48 holds [group][key of the window][hash of the group]. */
+/* Working memory of one find: addresses48 holds [group][key of the window][hash of the group]. */
 typedef struct {
     uint64_t addresses[BLOOM_WINDOW];
     uint16_t asked[BLOOM_WINDOW];   /* keys of the window that no vector has reported yet */
     uint16_t left[2][BLOOM_WINDOW]; /* those of them whose bits were all set so far, by turns */
-    uint64_t *found48;
+    uint64_t *addresses48;
     unsigned groups_ready;
     int are_mostly_kept; /* by the last blocked vector: most keys are present, or it is overfull */
 } bloom_work;
@@ -62,7 +62,7 @@ BLOOM_WIDE static void bloom_window_addresses(
  * No branch: at fill 1/2 it would be mispredicted for every second key (20 ns, not 8). */
 static BLOOM_INLINE unsigned bloom_round(
     const bloom_vector *v, int is_h3, const uint64_t *prints, unsigned j, uint64_t *addresses,
-    const uint64_t *found48, const uint16_t *from, unsigned keys, uint16_t *out
+    const uint64_t *addresses48, const uint16_t *from, unsigned keys, uint16_t *out
 ) {
     const uint8_t *bits = v->bits;
     uint64_t slice_bits = v->slice_bits, base = j * v->step_bits;
@@ -70,7 +70,7 @@ static BLOOM_INLINE unsigned bloom_round(
     for (i = 0; i < keys; i++) {
         const uint64_t *print = prints + 2 * (size_t)from[i];
         uint64_t address = base;
-        if (is_h3) address += found48[from[i] * (size_t)BLOOM_GROUP] >> shift;
+        if (is_h3) address += addresses48[from[i] * (size_t)BLOOM_GROUP] >> shift;
         else address += bloom_position(print[0], print[1], j, slice_bits);
         addresses[i] = address;
         BLOOM_PREFETCH(bits + (address >> 3));
@@ -87,23 +87,23 @@ static BLOOM_INLINE unsigned bloom_rounds(
     const bloom_vector *v, int is_h3, const uint64_t *prints, unsigned window, bloom_work *work,
     unsigned keys, const uint16_t **left
 ) {
-    const uint64_t *found48 = NULL;
+    const uint64_t *addresses48 = NULL;
     unsigned j;
     for (j = 0; j < v->hashes && keys; j++) {
         uint16_t *out = work->left[j & 1];
         if (is_h3) {
             unsigned group = j / BLOOM_GROUP;
-            uint64_t *made = work->found48 + group * (size_t)(BLOOM_WINDOW * BLOOM_GROUP);
+            uint64_t *made = work->addresses48 + group * (size_t)(BLOOM_WINDOW * BLOOM_GROUP);
             if (group == work->groups_ready) {
                 bloom_window_addresses(v->tables->rows[group], prints, window, made);
                 work->groups_ready++;
             }
-            found48 = made + j % BLOOM_GROUP;
+            addresses48 = made + j % BLOOM_GROUP;
         }
         if (keys > BLOOM_FEW)
-            keys = bloom_round(v, is_h3, prints, j, work->addresses, found48, *left, keys, out);
+            keys = bloom_round(v, is_h3, prints, j, work->addresses, addresses48, *left, keys, out);
         else
-            keys = bloom_round(v, is_h3, prints, j, work->addresses, found48, *left, keys, out);
+            keys = bloom_round(v, is_h3, prints, j, work->addresses, addresses48, *left, keys, out);
         *left = out;
     }
     return keys;
@@ -130,12 +130,12 @@ static BLOOM_INLINE unsigned bloom_lines(
     unsigned keys, unsigned first, unsigned hashes
 ) {
     const uint8_t *bits = v->bits;
-    uint64_t count = v->lines, *places = work->addresses;
+    uint64_t count = v->lines, *starts = work->addresses;
     uint16_t *some = work->left[1], *out = work->left[0];
     unsigned i, kept = 0, left = 0;
     for (i = 0; i < keys; i++) {
         uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], count) * 64;
-        places[i] = byte;
+        starts[i] = byte;
         BLOOM_PREFETCH(bits + byte);
     }
     for (i = 0; i < keys; i++) {
@@ -143,7 +143,7 @@ static BLOOM_INLINE unsigned bloom_lines(
         const uint64_t *print = prints + 2 * (size_t)key;
         if (first == hashes) out[left] = (uint16_t)key;
         else some[left] = (uint16_t)i;
-        left += bloom_line_has_some(bits + places[i], print[0], print[1], 0, first);
+        left += bloom_line_has_some(bits + starts[i], print[0], print[1], 0, first);
     }
     work->are_mostly_kept = 2 * left > keys;
     if (first == hashes) return left;
@@ -151,7 +151,7 @@ static BLOOM_INLINE unsigned bloom_lines(
         unsigned at = some[i], key = from ? from[at] : at;
         const uint64_t *print = prints + 2 * (size_t)key;
         out[kept] = (uint16_t)key;
-        kept += bloom_line_has_some(bits + places[at], print[0], print[1], first, hashes);
+        kept += bloom_line_has_some(bits + starts[at], print[0], print[1], first, hashes);
     }
     return kept;
 }
@@ -163,12 +163,12 @@ BLOOM_AVX2 static unsigned bloom_lines_wide(
     unsigned keys
 ) {
     const uint8_t *bits = v->bits;
-    uint64_t count = v->lines, *places = work->addresses;
+    uint64_t count = v->lines, *starts = work->addresses;
     uint16_t *some = work->left[1], *out = work->left[0];
     unsigned i, kept = 0, left = 0, hashes = v->hashes;
     for (i = 0; i < keys; i++) {
         uint64_t byte = bloom_high64(prints[2 * (size_t)(from ? from[i] : i)], count) * 64;
-        places[i] = byte;
+        starts[i] = byte;
         BLOOM_PREFETCH(bits + byte);
     }
     if (hashes <= 7) {
@@ -176,21 +176,21 @@ BLOOM_AVX2 static unsigned bloom_lines_wide(
             unsigned key = from ? from[i] : i;
             out[kept] = (uint16_t)key;
             kept += (unsigned)bloom_wide_has_some(
-                bits + places[i], prints[2 * (size_t)key + 1], hashes);
+                bits + starts[i], prints[2 * (size_t)key + 1], hashes);
         }
         return kept;
     }
     for (i = 0; i < keys; i++) {
         unsigned key = from ? from[i] : i;
         some[left] = (uint16_t)i;
-        left += (unsigned)bloom_wide_has_some(bits + places[i], prints[2 * (size_t)key + 1], 7);
+        left += (unsigned)bloom_wide_has_some(bits + starts[i], prints[2 * (size_t)key + 1], 7);
     }
     for (i = 0; i < left; i++) {
         unsigned at = some[i], key = from ? from[at] : at;
         const uint64_t *print = prints + 2 * (size_t)key;
         out[kept] = (uint16_t)key;
         kept += (unsigned)bloom_wide_has_some(
-            bits + places[at], bloom_line_word(print[0], print[1], 1), hashes - 7);
+            bits + starts[at], bloom_line_word(print[0], print[1], 1), hashes - 7);
     }
     return kept;
 }
@@ -224,17 +224,17 @@ static int bloom_begin_find(bloom_work *work, const bloom_vector *vectors, size_
     for (at = 0; at < count; at++)
         if (vectors[at].kind == BLOOM_H3 && vectors[at].hashes > groups * BLOOM_GROUP)
             groups = (vectors[at].hashes + BLOOM_GROUP - 1) / BLOOM_GROUP;
-    work->found48 = NULL;
+    work->addresses48 = NULL;
     work->are_mostly_kept = 0;
     if (groups) {
         size_t words = (size_t)BLOOM_WINDOW * BLOOM_GROUP * groups;
-        work->found48 = (uint64_t *)malloc(words * sizeof(uint64_t));
-        if (!work->found48) return -1;
+        work->addresses48 = (uint64_t *)malloc(words * sizeof(uint64_t));
+        if (!work->addresses48) return -1;
     }
     return 0;
 }
 
-static void bloom_end_find(bloom_work *work) { free(work->found48); }
+static void bloom_end_find(bloom_work *work) { free(work->addresses48); }
 
 /* Which keys of a window any vector reports: vector after vector and hash after hash. Key after key
  * took 3.7 times as long at 12 stages. `answers` must be zero. */

@@ -4,8 +4,8 @@
  *
  * Not here: Murmur (murmur.h), keys that are Python objects (hash_python.h).
  */
-#ifndef BLOOMSTORE_PRINTS_H
-#define BLOOMSTORE_PRINTS_H
+#ifndef BLOOMSTORE_HASH_BUFFER_H
+#define BLOOMSTORE_HASH_BUFFER_H
 
 #include "murmur.h"
 #include "threads.h"

@@ -1,7 +1,7 @@
 /* The fingerprint of a Python object that is exactly a str, an int or bytes.
  *
  * In: an object and the Murmur seeds of the three tags; out: its fingerprint. Anything else, an int
- * beyond 64 bits and a str with a lone surrogate are left to the caller, who knows all keys.
+ * beyond 64 bits and a str with a lone surrogate are left to the caller, which can read all keys.
  *
  * Invariants
  *   1. The same as keys/sequences.py gives for the key (tests/kernels).
@@ -10,8 +10,8 @@
  *
  * Not here: Murmur (murmur.h), the other kinds of keys (keys/encoding.py).
  */
-#ifndef BLOOMSTORE_PYKEY_H
-#define BLOOMSTORE_PYKEY_H
+#ifndef BLOOMSTORE_HASH_PYTHON_H
+#define BLOOMSTORE_HASH_PYTHON_H
 
 #include <Python.h>
 
@@ -210,8 +210,9 @@ static void bloom_print_plainly(void *job) { bloom_print_listed((bloom_listed *)
 
 /* The fingerprints of keys[first .. first + n - 1]; 1, or 0: one of them is left to the caller.
  *
- * Several threads may look into the objects because the calling one keeps the GIL for them: nobody
- * can change the list or end a key meanwhile. What needs a function of Python is left to it. */
+ * Several threads may look into the objects because the calling one holds the GIL for them: no other
+ * thread can change the list or free a key meanwhile. A key that needs a function of Python is left
+ * to the calling thread. */
 static int bloom_prints_of_list(
     PyObject *keys, Py_ssize_t first, Py_ssize_t n, const bloom_seeds *seeds, uint64_t *out,
     unsigned parts

@@ -56,8 +56,8 @@ static inline int bloom_fits(const bloom_change *change, unsigned hashes) {
     return change->bits_left - change->bits >= (int64_t)hashes && change->keys_left >= 1;
 }
 
-/* The same as bloom_insert below for a blocked vector: a key is one line, so that only the places
- * of lines wait in the queue. */
+/* The same as bloom_insert below for a blocked vector: a key is one line, so only pointers to
+ * lines wait in the queue. */
 static BLOOM_INLINE void bloom_insert_lines(
     const bloom_vector *v, unsigned hashes, const uint64_t *prints, size_t n, uint8_t *is_new,
     bloom_change *change

@@ -9,8 +9,8 @@
  *
  * Not here: keys that may not fit (insert.h), several threads (insert_threads.h).
  */
-#ifndef BLOOMSTORE_LINES_H
-#define BLOOMSTORE_LINES_H
+#ifndef BLOOMSTORE_INSERT_BLOCKED_H
+#define BLOOMSTORE_INSERT_BLOCKED_H
 
 #include "vector.h"
 #include "line_avx2.h"

@@ -3,8 +3,8 @@
  * In: a checked vector and fingerprints; out: the bits, marks and counts that bloom_insert (insert.h)
  * gives.
  *
- * Every thread goes through all keys in order and leaves alone what is another's. So each bit is set
- * by the first key that has it, as with one thread, and marks and counts are the same.
+ * Every thread goes through all keys in order and skips the lines or slices of the others. So each
+ * bit is set by the first key that has it, as with one thread, and marks and counts are the same.
  *
  *     blocked   a key is one line and belongs to the thread that has the line
  *     sliced    a thread computes the hashes of its slices only
@@ -19,8 +19,8 @@
  * Half of the lines of 10^6 keys take 4.8 ns per key, all of them by one thread 7.3; of 10^7 keys 6.0
  * and 10.6. Four of seven slices take 17 and all of them 27.
  */
-#ifndef BLOOMSTORE_SHARES_H
-#define BLOOMSTORE_SHARES_H
+#ifndef BLOOMSTORE_INSERT_THREADS_H
+#define BLOOMSTORE_INSERT_THREADS_H
 
 #include <stdlib.h>
 
@@ -38,7 +38,7 @@ typedef struct {
     const uint64_t *prints;
     size_t n;
     uint64_t first, end; /* of a blocked vector lines, else slices */
-    uint8_t *is_new;     /* zeros for n keys, or NULL if nobody asks */
+    uint8_t *is_new;     /* zeros for n keys, or NULL if not wanted */
     int64_t bits;
 } bloom_share;
 
@@ -50,8 +50,8 @@ static uint64_t bloom_least_of_line(uint64_t line, uint64_t count) {
     return least;
 }
 
-/* Keys of a blocked vector: those of a window that are ours, their lines asked for, then set. Whose a
- * key is can be seen by h1: one comparison, where the line would need a multiplication. */
+/* Picks this thread's keys out of each window, asks for their lines, then sets the bits. h1 shows
+ * whose a key is: one comparison, where the number of the line would need a multiplication. */
 static BLOOM_INLINE int64_t bloom_share_lines(
     bloom_line_setter set, const bloom_share *share, unsigned hashes
 ) {
@@ -59,7 +59,7 @@ static BLOOM_INLINE int64_t bloom_share_lines(
     uint64_t least = share->first ? bloom_least_of_line(share->first, v.lines) : 0;
     uint64_t most = share->end < v.lines ? bloom_least_of_line(share->end, v.lines) - 1 : UINT64_MAX;
     uint16_t ours[BLOOM_SET_WINDOW + 1];
-    uint8_t *places[BLOOM_SET_WINDOW];
+    uint8_t *lines[BLOOM_SET_WINDOW];
     int64_t total = 0;
     size_t start;
     for (start = 0; start < share->n; start += BLOOM_SET_WINDOW) {
@@ -71,12 +71,12 @@ static BLOOM_INLINE int64_t bloom_share_lines(
             keys += prints[2 * i] - least <= most - least; /* a branch would be mispredicted */
         }
         for (i = 0; i < keys; i++) {
-            places[i] = v.bits + 64 * bloom_high64(prints[2 * (size_t)ours[i]], v.lines);
-            BLOOM_PREFETCH_TO_WRITE(places[i]);
+            lines[i] = v.bits + 64 * bloom_high64(prints[2 * (size_t)ours[i]], v.lines);
+            BLOOM_PREFETCH_TO_WRITE(lines[i]);
         }
         for (i = 0; i < keys; i++) {
             const uint64_t *print = prints + 2 * (size_t)ours[i];
-            unsigned bits = set(places[i], print[0], print[1], hashes);
+            unsigned bits = set(lines[i], print[0], print[1], hashes);
             if (share->is_new) share->is_new[start + ours[i]] = bits != 0;
             total += bits;
         }

@@ -4,21 +4,21 @@
  *
  * Not here: which line (vector.h), loops over keys (find.h, insert_blocked.h, insert_threads.h).
  */
-#ifndef BLOOMSTORE_WIDE_LINE_H
-#define BLOOMSTORE_WIDE_LINE_H
+#ifndef BLOOMSTORE_LINE_AVX2_H
+#define BLOOMSTORE_LINE_AVX2_H
 
 #include "vector.h"
 #include "cpu.h"
 
 #if BLOOM_HAS_WIDE
 
-/* Seven lanes that hold 1, then zeros: from place 7 - n on, n ones and no more than seven. */
+/* Seven lanes that hold 1, then zeros: from lane 7 - n on, n ones and no more than seven. */
 static const uint32_t bloom_ones[15] = {1, 1, 1, 1, 1, 1, 1};
 
-/* What up to seven hashes ask of a line: lane j wants one bit, of the word `place` of that half of the
- * line which the highest bit of `is_high` names. */
+/* The bits that up to seven hashes look for in a line: lane j wants one bit, of word `word` in that
+ * half of the line which the highest bit of `is_high` names. */
 typedef struct {
-    __m256i wanted, place, is_high;
+    __m256i wanted, word, is_high;
 } bloom_asked;
 
 /* Lane j takes the two bytes in which nine bits from bit 9 * j on begin. */
@@ -44,8 +44,8 @@ BLOOM_AVX2 static BLOOM_INLINE int bloom_wide_finds(const uint8_t *line, const b
     __m256i low = _mm256_loadu_si256((const __m256i *)line);
     __m256i high = _mm256_loadu_si256((const __m256i *)(line + 32));
     __m256 words = _mm256_blendv_ps(
-        _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, asked->place)),
-        _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, asked->place)),
+        _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(low, asked->word)),
+        _mm256_castsi256_ps(_mm256_permutevar8x32_epi32(high, asked->word)),
         _mm256_castsi256_ps(asked->is_high));
     return _mm256_testc_si256(_mm256_castps_si256(words), asked->wanted);
 }

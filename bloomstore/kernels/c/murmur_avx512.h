@@ -8,8 +8,8 @@
  *
  * Not here: Murmur of text (text_avx512.h), and of one key (murmur.h).
  */
-#ifndef BLOOMSTORE_WIDE_MURMUR_H
-#define BLOOMSTORE_WIDE_MURMUR_H
+#ifndef BLOOMSTORE_MURMUR_AVX512_H
+#define BLOOMSTORE_MURMUR_AVX512_H
 
 #include "murmur.h"
 #include "cpu.h"

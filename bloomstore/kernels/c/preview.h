@@ -28,9 +28,9 @@ static inline int bloom_missing(const bloom_vector *v, uint64_t h1, uint64_t h2)
 }
 
 /* The addresses that earlier keys of a preview would have set: open addressing, at most half full.
- * A place holds address + 1, and 0 when it is free. */
+ * A slot has address + 1 in it, or 0 when it is free. */
 typedef struct {
-    uint64_t *places;
+    uint64_t *slots;
     uint64_t mask;
     unsigned shift;
 } bloom_seen;
@@ -40,17 +40,17 @@ static inline uint64_t bloom_seen_start(const bloom_seen *seen, uint64_t address
 }
 
 /* Where the address is or would be. */
-static inline uint64_t *bloom_seen_place(const bloom_seen *seen, uint64_t address) {
-    uint64_t place = bloom_seen_start(seen, address);
-    while (seen->places[place] && seen->places[place] != address + 1)
-        place = (place + 1) & seen->mask;
-    return seen->places + place;
+static inline uint64_t *bloom_seen_slot(const bloom_seen *seen, uint64_t address) {
+    uint64_t slot = bloom_seen_start(seen, address);
+    while (seen->slots[slot] && seen->slots[slot] != address + 1)
+        slot = (slot + 1) & seen->mask;
+    return seen->slots + slot;
 }
 
-/* The same for a blocked vector, in copies of the lines that the keys need: one place to look up per
+/* The same for a blocked vector, in copies of the lines that the keys need: one slot to look up per
  * key instead of one per hash. 10^4 keys of six hashes took 80 ns each by addresses, 24 so. */
 typedef struct {
-    uint32_t *places; /* number of a copy + 1, or 0: open addressing, at most half full */
+    uint32_t *slots; /* number of a copy + 1, or 0: open addressing, at most half full */
     uint64_t *lines;  /* which line a copy is of */
     uint8_t *copies;
     uint32_t count;
@@ -59,12 +59,12 @@ typedef struct {
 static inline uint8_t *bloom_copy_of_line(
     bloom_copies *made, const bloom_seen *seen, const uint8_t *bits, uint64_t line
 ) {
-    uint64_t place = bloom_seen_start(seen, line);
+    uint64_t slot = bloom_seen_start(seen, line);
     uint32_t number;
-    while ((number = made->places[place]) && made->lines[number - 1] != line)
-        place = (place + 1) & seen->mask;
+    while ((number = made->slots[slot]) && made->lines[number - 1] != line)
+        slot = (slot + 1) & seen->mask;
     if (!number) {
-        number = made->places[place] = ++made->count;
+        number = made->slots[slot] = ++made->count;
         made->lines[number - 1] = line;
         memcpy(made->copies + 64 * (size_t)(number - 1), bits + 64 * line, 64);
     }
@@ -78,10 +78,10 @@ static int bloom_preview_lines(
     bloom_seen seen = {NULL, 15, 60};
     size_t i;
     while (seen.mask + 1 < 2 * n) seen.mask = 2 * seen.mask + 1, seen.shift--;
-    made.places = (uint32_t *)calloc(seen.mask + 1, sizeof(uint32_t));
+    made.slots = (uint32_t *)calloc(seen.mask + 1, sizeof(uint32_t));
     made.lines = (uint64_t *)malloc(n * sizeof(uint64_t) + 1);
     made.copies = (uint8_t *)malloc(64 * n + 1);
-    if (made.places && made.lines && made.copies) {
+    if (made.slots && made.lines && made.copies) {
         for (i = 0; i < n && i < BLOOM_AHEAD; i++)
             BLOOM_PREFETCH(v->bits + 64 * bloom_high64(prints[2 * i], v->lines));
         for (i = 0; i < n; i++) {
@@ -96,14 +96,14 @@ static int bloom_preview_lines(
             if (i + BLOOM_AHEAD < n) {
                 uint64_t next = bloom_high64(prints[2 * (i + BLOOM_AHEAD)], v->lines);
                 BLOOM_PREFETCH(v->bits + 64 * next);
-                BLOOM_PREFETCH_TO_WRITE(made.places + bloom_seen_start(&seen, next));
+                BLOOM_PREFETCH_TO_WRITE(made.slots + bloom_seen_start(&seen, next));
             }
         }
         change->taken = (int64_t)i;
     } else {
         change->taken = -1;
     }
-    free(made.places);
+    free(made.slots);
     free(made.lines);
     free(made.copies);
     return change->taken < 0 ? -1 : 0;
@@ -118,14 +118,14 @@ static int bloom_preview(
     bloom_vector v = *vector;
     bloom_queue queue;
     bloom_seen seen;
-    uint64_t most = (uint64_t)n * v.hashes, places = 16;
+    uint64_t most = (uint64_t)n * v.hashes, slots = 16;
     size_t i;
     unsigned j;
     if (change->bits_left < 0) most = 0;
     else if ((uint64_t)change->bits_left < most) most = (uint64_t)change->bits_left;
     seen.shift = 60;
-    while (places < 2 * most) places *= 2, seen.shift--;
-    if (v.bytes <= places * sizeof(uint64_t)) {
+    while (slots < 2 * most) slots *= 2, seen.shift--;
+    if (v.bytes <= slots * sizeof(uint64_t)) {
         v.bits = (uint8_t *)malloc(v.bytes);
         if (!v.bits) return -1;
         memcpy(v.bits, vector->bits, v.bytes);
@@ -134,9 +134,9 @@ static int bloom_preview(
         return 0;
     }
     if (v.kind == BLOOM_BLOCKED) return bloom_preview_lines(&v, prints, n, is_new, change);
-    seen.mask = places - 1;
-    seen.places = (uint64_t *)calloc(places, sizeof(uint64_t));
-    if (!seen.places) return -1;
+    seen.mask = slots - 1;
+    seen.slots = (uint64_t *)calloc(slots, sizeof(uint64_t));
+    if (!seen.slots) return -1;
     for (i = 0; i < n && i < BLOOM_AHEAD; i++) bloom_queue_key(&queue, &v, prints, i, 0);
     for (i = 0; i < n; i++) {
         const uint64_t *addresses = queue.addresses[i % BLOOM_AHEAD];
@@ -148,9 +148,9 @@ static int bloom_preview(
             some += !bloom_bit(v.bits, addresses[j]);
         }
         for (j = 0; j < some; j++) {
-            uint64_t *place = bloom_seen_place(&seen, unset[j]);
-            bits += !*place;
-            if (fits) *place = unset[j] + 1;
+            uint64_t *slot = bloom_seen_slot(&seen, unset[j]);
+            bits += !*slot;
+            if (fits) *slot = unset[j] + 1;
         }
         if (bits && !fits) break;
         is_new[i] = bits != 0;
@@ -159,11 +159,11 @@ static int bloom_preview(
         if (i + BLOOM_AHEAD < n) {
             const uint64_t *next = bloom_queue_key(&queue, &v, prints, i + BLOOM_AHEAD, 0);
             for (j = 0; j < v.hashes; j++)
-                BLOOM_PREFETCH_TO_WRITE(seen.places + bloom_seen_start(&seen, next[j]));
+                BLOOM_PREFETCH_TO_WRITE(seen.slots + bloom_seen_start(&seen, next[j]));
         }
     }
     change->taken = (int64_t)i;
-    free(seen.places);
+    free(seen.slots);
     return 0;
 }
 

@@ -3,21 +3,22 @@
  * In: a key and checked vectors, newest first; out: whether one of them reports it, or -1: the key is
  * none of those that hash_python.h knows.
  *
- * What a lookup costs beside Python's own loop is how many instructions there are before the next
- * one can begin: the processor works on some 300 at a time, and while a line is on its way from
- * memory only what is among them goes on. So the usual case, one blocked vector, has a function of
- * its own, and nothing in it is for others.
+ * The cost of a lookup beside Python's own loop is the number of instructions before the next lookup
+ * can begin: the processor works on some 300 at a time, and while a line is on its way from memory
+ * only those go on. So the usual case, one blocked vector, has a function of its own, without an
+ * instruction for other cases.
  *
  * Not here: whether the vectors may be asked at all (single_key.pxi).
  */
-#ifndef BLOOMSTORE_ONE_KEY_H
-#define BLOOMSTORE_ONE_KEY_H
+#ifndef BLOOMSTORE_SINGLE_KEY_H
+#define BLOOMSTORE_SINGLE_KEY_H
 
 #include "hash_python.h"
 #include "vector.h"
 #include "line_avx2.h"
 
-/* Who asks now and then finds nothing of this in the caches: what the usual case needs is together. */
+/* A program that asks rarely finds nothing of this in the caches: the fields of the usual case stand
+ * together at the front. */
 typedef struct bloom_one {
     int (*ask)(const struct bloom_one *, PyObject *);
     bloom_seeds seeds;
@@ -44,7 +45,7 @@ BLOOM_APART static int bloom_ask_any(const bloom_one *one, PyObject *key) {
 }
 
 #if BLOOM_HAS_WIDE
-/* One blocked vector. No function is called: what needs one is left to bloom_ask_any. */
+/* One blocked vector. No function is called; keys that need one are left to bloom_ask_any. */
 BLOOM_AVX2 static int bloom_ask_wide(const bloom_one *one, PyObject *key) {
     bloom_print made;
     if (!bloom_print_if(key, &one->seeds, &made, 0)) return bloom_ask_any(one, key);
@@ -53,7 +54,7 @@ BLOOM_AVX2 static int bloom_ask_wide(const bloom_one *one, PyObject *key) {
 }
 #endif
 
-/* Which function asks these vectors. */
+/* Chooses the function that asks these vectors. */
 static inline void bloom_point_at(bloom_one *one, const bloom_vector *vectors, size_t count) {
     one->vectors = vectors;
     one->count = count;

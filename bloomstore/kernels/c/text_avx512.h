@@ -9,8 +9,8 @@
  *
  * Not here: integers (murmur_avx512.h), where the texts come from (hash_python.h, hash_buffer.h).
  */
-#ifndef BLOOMSTORE_WIDE_TEXT_H
-#define BLOOMSTORE_WIDE_TEXT_H
+#ifndef BLOOMSTORE_TEXT_AVX512_H
+#define BLOOMSTORE_TEXT_AVX512_H
 
 #include "murmur.h"
 #include "cpu.h"
@@ -28,7 +28,7 @@ typedef struct {
     uint64_t tail[2][BLOOM_TEXTS];
 } bloom_texts;
 
-/* Puts a text of up to BLOOM_TEXT_BYTES into place i of the columns. */
+/* Puts a text of up to BLOOM_TEXT_BYTES into row i of the columns. */
 static BLOOM_INLINE void bloom_put_text(
     bloom_texts *texts, size_t i, const uint8_t *at, size_t bytes
 ) {
@@ -92,8 +92,8 @@ BLOOM_AVX512 static BLOOM_INLINE void bloom_print_eight_texts(
     bloom_finish_eight(_mm512_xor_si512(h1, bytes), _mm512_xor_si512(h2, bytes), out);
 }
 
-/* The fingerprints of the first n texts of the columns. The last eight may have places without a
- * text, or with an earlier one: what comes of those is not copied. */
+/* The fingerprints of the first n texts of the columns. The last eight rows may lack a text, or
+ * have an earlier one: their fingerprints are not copied. */
 BLOOM_AVX512 static void bloom_print_texts(
     const bloom_texts *texts, size_t n, uint32_t seed, uint64_t *out
 ) {

@@ -7,8 +7,8 @@
  *
  * The threads know nothing of Python: no object is changed, no function of its interface called.
  *
- * Not here: how a job is divided (insert_threads.h, find.h, hash_buffer.h, hash_python.h), into how many parts
- * (threads.py).
+ * Not here: how a job is divided (insert_threads.h, find.h, hash_buffer.h, hash_python.h), and into
+ * how many parts (threads.py).
  */
 #ifndef BLOOMSTORE_THREADS_H
 #define BLOOMSTORE_THREADS_H

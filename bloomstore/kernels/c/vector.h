@@ -12,8 +12,8 @@
  *      has checked the geometry and the length. Nothing is checked again here.
  *   2. Bits are read and set a byte at a time: no alignment, no byte order.
  *
- * Not here: lines in wide registers (line_avx2.h), loops over many keys (insert.h, find.h, insert_blocked.h),
- * Python objects (compiled.pyx).
+ * Not here: lines in wide registers (line_avx2.h), loops over many keys (insert.h, find.h,
+ * insert_blocked.h), Python objects (compiled.pyx).
  */
 #ifndef BLOOMSTORE_VECTOR_H
 #define BLOOMSTORE_VECTOR_H
