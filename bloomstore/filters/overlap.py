@@ -31,6 +31,10 @@ MANY = 1 << 16
 # Below this sum of errors the difference to independent stages is about a thousandth.
 _SMALL = 0.002
 _SEED = 20070301
+# Of SplitMix64: Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators (2014).
+_STEP, _FIRST, _SECOND = (
+    np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
 class UpTo(NamedTuple):
@@ -48,8 +52,7 @@ def errors_up_to(
     """The error of the chain up to each of its stages."""
     if len(stages) < 2 or sum(errors) < _SMALL or max(errors) >= 1.0:
         return [UpTo(compound_error(errors[: end + 1]), 0.0) for end in range(len(errors))]
-    random = np.random.Generator(np.random.PCG64(_SEED))
-    prints = random.integers(0, 1 << 64, (sample, 2), dtype=np.uint64)
+    prints = _sample(sample)
     reports = np.zeros(sample, dtype=np.int64)
     chain_errors: list[UpTo] = []
     expected = 0.0
@@ -60,6 +63,17 @@ def errors_up_to(
             _regressed(np.bincount(reports), expected) if chain_errors else UpTo(error, 0.0)
         )
     return chain_errors
+
+
+def _sample(size: int) -> NDArray[np.uint64]:
+    """So many random fingerprints, the same ones each time.
+
+    Not by numpy.random: its first use imports it, and an interrupt in the middle of that is lost.
+    """
+    mixed = np.arange(_SEED, _SEED + 2 * size, dtype=np.uint64) * _STEP
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return (mixed ^ (mixed >> np.uint64(31))).reshape(size, 2)
 
 
 def _regressed(counts: NDArray[np.int64], expected: float) -> UpTo:

@@ -51,3 +51,26 @@ def test_an_interrupt_of_opening_and_closing_leaves_nothing_open(path: Path) -> 
 
 def test_an_interrupt_of_a_fork_leaves_nothing_locked(path: Path) -> None:
     live(path, "fork")
+
+
+def test_no_operation_imports_a_part_of_numpy(path: Path) -> None:
+    """An interrupt in the middle of an import is lost, or what was imported is broken."""
+    program = """
+import sys
+import bloomstore
+before = set(sys.modules)
+with bloomstore.open(sys.argv[1]) as store:
+    seen = store.create("seen", bloomstore.Dynamic(capacity=100, target_error=0.05))
+    seen.add_many(range(500))
+    seen.stats(), seen.estimate_count(), seen.may_contain_many(range(9))
+    with store.batch():
+        seen.add("one")
+    with store.rebuild("seen") as coming:
+        coming.add_many(range(500))
+        coming.switch()
+    list(store.check()), list(store.repair())
+print(*[name for name in set(sys.modules) - before if name.startswith("numpy")])
+"""
+    command = [sys.executable, "-c", program, str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.split() == []
