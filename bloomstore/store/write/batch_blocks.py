@@ -22,6 +22,7 @@ import inspect
 import sys
 import threading
 import weakref
+from itertools import repeat
 from types import FrameType, TracebackType
 from typing import Any, overload
 
@@ -77,12 +78,11 @@ class Batches:
 class Place:
     """Where an open batch is: frame, thread and task of its block. Without a batch: apart."""
 
-    __slots__ = ("batch", "frame", "held", "task", "thread")
+    __slots__ = ("batch", "frame", "task", "thread")
 
     def __init__(self, batch: Batch | None, frame: FrameType | None) -> None:
         self.batch = batch
         self.frame = frame
-        self.held: Any = None  # the weak reference that it is listed by
         self.thread = threading.get_ident()
         self.task = present_task()
 
@@ -125,8 +125,7 @@ class Block:
             # The end is in no variable: an interrupt here leaves this frame in a traceback, and
             # whoever kept that would keep the batch open.
             end_of_batch = self._batches.open.__delitem__
-            place.held = weakref.ref((self.end and self.end()) or self, end_of_batch)
-            self._batches.open[place.held] = place
+            self._batches.open[weakref.ref((self.end and self.end()) or self, end_of_batch)] = place
         self._places.append(place)
 
     __exit__ = _Exit()
@@ -138,8 +137,9 @@ def _end(block: Block, kind: object = None, _: object = None, __: object = None)
         return
     place.frame = None
     # Whoever keeps the block, a context manager of their own say, does not keep its batch open.
-    block._batches.open.pop(place.held, None)
-    place.held = None
+    # Its weak reference is in no variable: a traceback would keep it, to be removed once more.
+    listed = block._batches.open
+    list(map(listed.pop, [ref for ref, of in list(listed.items()) if of is place], repeat(None)))
     if kind is None and place.batch is not None and block._finish is not None:
         block._finish(place.batch)
 

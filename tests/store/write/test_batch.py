@@ -301,6 +301,45 @@ def test_a_block_that_somebody_keeps_ends_all_the_same(
         assert users.is_quick == was_quick
 
 
+def test_a_batch_that_is_interrupted_anywhere_ends_in_silence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever keeps the tracebacks keeps no batch open, and nothing is removed twice later."""
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: printed.append(what.exc_value))
+    users, kept = store.create("users", SPEC), []
+
+    def add(last: int) -> None:
+        steps = 0
+
+        def count(frame: FrameType, _: str, __: object) -> Any:
+            nonlocal steps
+            frame.f_trace_opcodes = True
+            steps += 1
+            if steps == last:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return count
+
+        sys.settrace(count)
+        try:
+            with store.batch():
+                users.add(last)
+        finally:
+            sys.settrace(None)
+
+    for last in range(1, 400):
+        try:
+            add(last)
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        assert not store.batches.open
+    assert kept
+    kept.clear()
+    gc.collect()
+    assert printed == []
+
+
 def test_a_filter_that_was_dropped_during_the_batch_is_named(store: Store) -> None:
     users = store.create("users", SPEC)
     thread = threading.Thread(target=lambda: store.drop("users"))
