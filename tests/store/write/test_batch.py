@@ -333,7 +333,7 @@ def test_a_batch_that_is_interrupted_anywhere_ends_in_silence(
             add(last)
         except KeyboardInterrupt as error:
             kept.append(error)
-        assert not store.batches.open
+        assert not store._batches.open
     assert kept
     kept.clear()
     gc.collect()
