@@ -24,7 +24,7 @@ RANKS = [
     "segment",
     "catalog",
     "filters",
-    "store.options",
+    "store.options store.note_names",
     "store.process",
     "store.durable",
     "store.view",

@@ -16,7 +16,7 @@ advice.py    when a rebuild pays
 Sources of databases and guards are in bloomstore.sql.
 """
 
-from bloomstore.rebuild.advice import Advice, advise, deleted_rows
+from bloomstore.rebuild.advice import Advice, advise
 from bloomstore.rebuild.copied_filter import copy_filter
 from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
 from bloomstore.rebuild.order import PATIENCE, Rebuilt, give_up, rebuild
@@ -43,7 +43,6 @@ __all__ = [
     "TextSource",
     "advise",
     "copy_filter",
-    "deleted_rows",
     "give_up",
     "plan_rebuild",
     "read_state",

@@ -8,12 +8,9 @@ A lookup of an absent key asks each stage until it finds a bit that is not set: 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import ceil, isfinite
 
-from bloomstore import Store
-from bloomstore.errors import DamagedRow
 from bloomstore.rebuild.plan import HEADROOM
 from bloomstore.store.stats import FilterStats
 
@@ -55,12 +52,3 @@ def advise(stats: FilterStats, keys: float, deleted: int = 0) -> Advice | None:
         probes=(sum(1 / max(1e-9, 1 - each.fill) for each in stats.stages), 2.0),
         error=(stats.error_rate, min(stage.target_error, stats.spec.target_error)),
     )
-
-
-def deleted_rows(store: Store, name: str) -> int:
-    """Rows deleted since the filter of a guard was built, as its note says; 0 for others."""
-    try:
-        found = json.loads(store.notes.get(f"guard/{name}", b"{}"))
-        return int(found.get("deleted", 0))
-    except (DamagedRow, ValueError):
-        return 0

@@ -14,6 +14,7 @@ from bloomstore.rebuild.order import Rebuilt
 from bloomstore.rebuild.rebuild_lock import only_rebuild
 from bloomstore.rebuild.source import SourceError
 from bloomstore.rebuild.state import forget_state
+from bloomstore.store.note_names import has_guard
 from bloomstore.store.write.copying import begin_copy
 
 
@@ -25,7 +26,7 @@ def copy_filter(store: Store, name: str, other: Store, other_name: str | None = 
     other_name = name if other_name is None else other_name
     if (store.path, name) == (other.path, other_name):
         raise SourceError(f"filter {name!r} of {store.path} cannot be copied from itself")
-    if f"guard/{name}" in store.notes:
+    if has_guard(store.notes, name):
         raise SourceError(
             f"{name!r} is the filter of a guard: only its own database makes it valid"
         )

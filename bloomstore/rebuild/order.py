@@ -23,7 +23,7 @@ from __future__ import annotations
 import collections.abc as abc
 import json
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -87,7 +87,8 @@ def rebuild(
         "capacity": capacity,
         "target_error": target_error,
     }
-    with source.held(), only_rebuild(store, name):
+    held = nullcontext() if source.owner is None else source.owner.held()
+    with held, only_rebuild(store, name):
         return _rebuild(
             store, name, source, wanted, spec, restart, other_keys, patience, planned, progress
         )
@@ -125,7 +126,7 @@ def _rebuild(
     if new is not None:
         try:
             _fill(store, new, source, state, patience, progress)
-            if not (other_keys or source.lowers_fences):  # a guard knows its own table
+            if not other_keys and source.owner is None:  # an owner knows its own source
                 _require_own_keys(store, name, source, state)
             source.settle(patience)
             keys = new.added
@@ -200,15 +201,15 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
     if state.rows and state.proof != _plain(source.proof()):
         return _Begun(why_not="nothing proves that its source is the same still")
     raised = set(store[name].fences) - set(state.fences)
-    if source.lowers_fences and raised:
+    if source.owner is not None and raised:
         return _Begun(why_not="keys that nobody knows were written since")
     return _Begun(new, state)
 
 
 def _end(store: Store, name: str, source: Source, state: State) -> None:
     """Step 6."""
-    source.finish(state.rows)
-    if source.lowers_fences:
+    if source.owner is not None:
+        source.owner.finish(state.rows)
         store[name].unfence(*state.fences)
     forget_state(store, name)
 

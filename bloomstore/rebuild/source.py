@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import collections.abc as abc
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 from bloomstore import Store
 from bloomstore.errors import BloomStoreError
 from bloomstore.keys import Key
+from bloomstore.store.note_names import has_guard
 
 # One turn of the writer: so few commits, and so few handovers between the thread that reads and the
 # one that adds, that they do not decide the speed; a few tens of MB of Python objects at most.
@@ -48,6 +49,20 @@ class Batch(NamedTuple):
     position: Position
 
 
+class Owner(Protocol):
+    """The owner of a filter, as a guard: it alone knows which form the filter's keys have.
+
+    The fences of an owned filter stand for rows that its source has, so a rebuild from that source
+    lowers those that stood when it began.
+    """
+
+    def held(self) -> AbstractContextManager[None]:
+        """Around a whole rebuild: nothing else builds the filter for its owner."""
+
+    def finish(self, rows: int) -> None:
+        """Writes down what the filter was built from. The switch has been made."""
+
+
 class Source(ABC):
     """What a rebuild asks of its source. Where nobody writes the first four are enough."""
 
@@ -57,9 +72,8 @@ class Source(ABC):
     reads_ahead: bool = True
     # Whether keys come to the filter by an outbox, after their rows.
     is_fed: bool = False
-    # Whether the fences of the filter stand for rows that this source has, see Filter.fence.
-    lowers_fences: bool = False
-
+    # Whom the filter belongs to, if this source gives the keys in the owner's name.
+    owner: Owner | None = None
     # Keys that the filter is declared for, where this source knows better than the store.
     declared: int | None = None
 
@@ -93,10 +107,6 @@ class Source(ABC):
         """Keys on their way to the filter, which it need not have yet: those of an outbox."""
         return frozenset()
 
-    def held(self) -> AbstractContextManager[None]:
-        """Around a whole rebuild: nobody else builds what this source is for."""
-        return nullcontext()
-
     def begin(self) -> None:  # noqa: B027
         """A rebuild is about to begin anew, not to go on."""
 
@@ -106,16 +116,13 @@ class Source(ABC):
     def settle(self, patience: float) -> None:  # noqa: B027
         """Waits until nobody can see rows any more that were gone when the batches were read."""
 
-    def finish(self, rows: int) -> None:  # noqa: B027
-        """Writes down what the filter was built from. The switch has been made."""
-
 
 def require_own_source(store: Store, name: str, source: Source) -> None:
     """Refuses a source of raw keys for the filter of a guard, whose keys have a form of their own.
 
     Raises SourceError.
     """
-    if f"guard/{name}" in store.notes and not source.lowers_fences:
+    if has_guard(store.notes, name) and source.owner is None:
         raise SourceError(
             f"{name!r} is the filter of a guard, its keys are not those of {source.describe()}:"
             " name the database alone, and the guard knows its table"

@@ -23,6 +23,7 @@ from typing import Any
 
 from bloomstore import Store
 from bloomstore.rebuild.source import Position
+from bloomstore.store.note_names import rebuild_note
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class State:
 
 def read_state(store: Store, name: str) -> State | None:
     """The rebuild that was begun and has not ended; None if there is none."""
-    found = store.notes.get(f"rebuild/{name}")
+    found = store.notes.get(rebuild_note(name))
     if found is None:
         return None
     fields = json.loads(found)
@@ -53,9 +54,9 @@ def read_state(store: Store, name: str) -> State | None:
 
 def write_state(store: Store, name: str, state: State) -> None:
     """Durable when it returns."""
-    store.notes[f"rebuild/{name}"] = json.dumps(asdict(state)).encode()
+    store.notes[rebuild_note(name)] = json.dumps(asdict(state)).encode()
 
 
 def forget_state(store: Store, name: str) -> None:
     """The rebuild is over."""
-    store.notes.pop(f"rebuild/{name}", None)
+    store.notes.pop(rebuild_note(name), None)

@@ -311,7 +311,6 @@ class BloomPlugin:
                         build_guard(
                             guard,
                             engine,
-                            self._flight,
                             patience=patience,
                             progress=_of_guard(guard, progress),
                         )
@@ -394,7 +393,13 @@ class BloomPlugin:
                 rebuild(
                     self.store,
                     guard.name,
-                    GuardSource(self.store, engine, guard.declared, parallel=parallel),
+                    GuardSource(
+                        self.store,
+                        engine,
+                        guard.declared,
+                        parallel=parallel,
+                        live=guard.seen_by(engine),
+                    ),
                     spec=spec,
                     target_error=None if spec else guard.declared.guard.spec.target_error,
                     restart=restart,

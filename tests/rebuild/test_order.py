@@ -12,7 +12,7 @@ import pytest
 import bloomstore
 from bloomstore import Dynamic, Fixed, Scalable
 from bloomstore.errors import SpecError, StoreFailed
-from bloomstore.rebuild import Incomplete, RebuildError, SourceError, give_up, rebuild
+from bloomstore.rebuild import Incomplete, RebuildError, SourceError, give_up, order, rebuild
 from bloomstore.rebuild.state import read_state
 from bloomstore.store.durable import checkpoint
 from bloomstore.store.write.coming_chain import Rebuild
@@ -220,18 +220,15 @@ def test_another_source_or_spec_is_refused_until_it_is_restarted(
     assert (done.rows, done.resumed_at) == (1999, 0)
 
 
-class Unfinished(Listed):
-    """Ends right behind the switch, as if killed there."""
-
-    def finish(self, rows: int) -> None:
-        raise Stop
-
-
 def test_cut_off_behind_the_switch_a_source_that_may_have_changed_is_read_again(
-    store: bloomstore.Store, grown: bloomstore.Filter
+    store: bloomstore.Store, grown: bloomstore.Filter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Stop):
-        rebuild(store, "seen", Unfinished(KEYS))
+    def end(*_: object) -> None:
+        raise Stop  # right behind the switch, as if killed there
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(order, "_end", end)
+        rebuild(store, "seen", Listed(KEYS))
     later = ["later", *KEYS[1:]]  # as many keys: the source cannot tell
     done = rebuild(store, "seen", Listed(later))
     assert (done.rows, done.resumed_at) == (2000, 0)

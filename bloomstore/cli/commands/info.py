@@ -18,7 +18,9 @@ from bloomstore.cli.support.arguments import add_json, add_store
 from bloomstore.cli.support.documents import filter_document, print_json
 from bloomstore.cli.support.numbers import bar, count, error, plural, ratio, size
 from bloomstore.cli.support.tables import Column, print_facts, print_table
-from bloomstore.rebuild import Advice, State, advise, deleted_rows, read_state
+from bloomstore.errors import DamagedRow
+from bloomstore.rebuild import Advice, State, advise, read_state
+from bloomstore.store.note_names import has_guard
 
 HELP = "show everything that is known of a filter, or of all filters of a store"
 EXAMPLES = """\
@@ -82,10 +84,21 @@ class _Look(NamedTuple):
     begun: State | None
 
 
+def _deleted_rows(store: Store, name: str) -> int:
+    try:
+        if not has_guard(store.notes, name):
+            return 0
+    except DamagedRow:
+        return 0
+    from bloomstore.sql.guards.record import deleted_rows  # SQLAlchemy only where guards are
+
+    return deleted_rows(store, name)
+
+
 def _look(store: Store, name: str) -> _Look:
     filter_ = store[name]
     stats, distinct = filter_.stats(), filter_.estimate_count()
-    advice = advise(stats, distinct.value, deleted_rows(store, name))
+    advice = advise(stats, distinct.value, _deleted_rows(store, name))
     return _Look(stats, distinct, advice, read_state(store, name))
 
 

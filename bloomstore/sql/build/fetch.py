@@ -14,12 +14,13 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, type_coerce
+from sqlalchemy import Column, ColumnElement, func, select, type_coerce
 from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.types import NullType
 
+from bloomstore.rebuild.source import Incomplete
 from bloomstore.sql.databases import database_of
 from bloomstore.sql.databases.drivers import plain_text
 
@@ -35,6 +36,46 @@ def as_stored(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any
     from the expression itself inside of type_coerce.
     """
     return type_coerce(database_of(dialect).as_stored(column), NullType())
+
+
+def count_rows(
+    connection: Connection,
+    columns: abc.Sequence[Column[Any]],
+    wanted: abc.Sequence[ColumnElement[bool]] = (),
+) -> int:
+    """The rows that have a key, as the database counts them: no column of it is NULL."""
+    present = [column.is_not(None) for column in columns]
+    counting = select(func.count()).select_from(columns[0].table).where(*present, *wanted)
+    return int(connection.execute(counting).scalar_one())
+
+
+def whole_rows(
+    connection: Connection,
+    columns: abc.Sequence[Column[Any]],
+    size: int,
+    *,
+    wanted: abc.Sequence[ColumnElement[bool]] = (),
+    order_by: abc.Sequence[ColumnElement[Any]] = (),
+) -> abc.Generator[list[Any]]:
+    """The columns of every row that has a key, in parts; as they are stored.
+
+    Raises Incomplete at the end if the database counts another number of them.
+    """
+    present = [column.is_not(None) for column in columns]
+    stored = [as_stored(column, connection.dialect) for column in columns]
+    statement = select(*stored).where(*present, *wanted).order_by(*order_by)
+    count = count_rows(connection, columns, wanted)
+    yield from counted(parts_of(connection, statement, size), count)
+
+
+def counted(parts: abc.Iterable[list[Any]], count: int) -> abc.Generator[list[Any]]:
+    """The parts; raises Incomplete at the end if they have another number of rows."""
+    rows = 0
+    for part in parts:
+        rows += len(part)
+        yield part
+    if rows != count:
+        raise Incomplete(f"read {rows} rows of {count}")
 
 
 def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:

@@ -21,37 +21,44 @@ from bloomstore import Store
 from bloomstore.errors import FilterExists, FilterNotFound
 from bloomstore.keys import Key
 from bloomstore.rebuild.source import SourceError
-from bloomstore.sql.build.build_lock import only_builder
+from bloomstore.sql.build.ceremony import Ceremony
 from bloomstore.sql.build.table_source import TableSource, reflect
-from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.databases.canonical import Unclear, stored_keys
-from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.guards import key_form
 from bloomstore.sql.guards.declaration import Declared, Guard, declared_in
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import Live, read_live
-from bloomstore.sql.guards.record import Note
+from bloomstore.sql.guards.record import read_record
 from bloomstore.sql.guards.trust import NOT_BUILT
-from bloomstore.sql.outbox import catch_up
+from bloomstore.sql.outbox.catch_up import Feed
+from bloomstore.sql.outbox.position import new_snapshot
 from bloomstore.sql.schema.incarnation import ensure_incarnation, leave_token, read_tokens
 from bloomstore.sql.schema.registry import Unreadable, read_registry
+from bloomstore.store.note_names import has_guard
 
 
 class GuardSource(TableSource):
-    """The table of one guard."""
-
-    lowers_fences = True
+    """The table of one guard. `live` is the table if the caller has just read it."""
 
     def __init__(
-        self, store: Store, engine: Engine, declared: Declared, *, parallel: int = 1
+        self,
+        store: Store,
+        engine: Engine,
+        declared: Declared,
+        *,
+        parallel: int = 1,
+        live: Live | None = None,
     ) -> None:
         columns = [column.key for column in declared.columns]
         super().__init__(engine, declared.table, columns, parallel=parallel)
         self._store = store
         self._declared = declared
         self.declared = declared.guard.spec.initial_capacity
-        self._live = self._read()
-        self._canon = key_form.joined(key_form.canons_of(declared, self._live))
+        live = self._read() if live is None else live
+        self._just_read: Live | None = live
+        self._ceremony = Ceremony(store, engine, declared, live)
+        self.owner = GuardOwner(self._ceremony)
+        self._canon = key_form.joined(key_form.canons_of(declared, live))
 
     @property
     def name(self) -> str:
@@ -61,17 +68,17 @@ class GuardSource(TableSource):
     @property
     def form(self) -> dict[str, Any]:
         """What the keys depend on."""
-        return key_form.form_of(self._declared, self._live)
+        return self._ceremony.form
 
     def identity(self) -> dict[str, Any]:
         """The database, the table, and the form of the keys as it is now."""
-        self._live = self._read()
+        self._ceremony.live, self._just_read = self._just_read or self._read(), None
         begun = self._begun  # a restored database does not know of this rebuild
         with self._errors(), self.engine.connect() as connection:
             raw = connection.connection.dbapi_connection
             token = read_tokens(raw, [begun])[begun]
-        found = {"form": self.form, "epoch": self._live.epoch, "begun": token}
-        return super().identity() | found
+        facts = {"form": self.form, "epoch": self._ceremony.live.epoch, "begun": token}
+        return super().identity() | facts
 
     def proof(self) -> dict[str, Any]:
         """The token that its beginning has left in the database is in the identity."""
@@ -79,6 +86,7 @@ class GuardSource(TableSource):
 
     @property
     def _begun(self) -> str:
+        """The name of the token of a rebuild that goes on."""
         return f"{self.name}/rebuild"
 
     def _read(self) -> Live:
@@ -91,53 +99,39 @@ class GuardSource(TableSource):
         return live
 
     def _why_another(self, raw: Any) -> str:
-        return key_form.why_another(self._declared, self.engine.dialect, raw, self.form)
-
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """Builds of one store take turns."""
-        return only_builder(self._store.path)
+        return self._ceremony.why_another(raw)
 
     def begin(self) -> None:
         """Makes sure that there is a filter of this form, and that writers know the form."""
-        super().begin()
+        ceremony = self._ceremony
         with self._errors():
+            ceremony.require_source()
             ensure_incarnation(self.engine)
             leave_token(self.engine, self._begun)
-        self._live = self._read()
-        note, fresh = self._note(), self._fresh_note()
-        is_another = note.form and (
-            note.place != fresh.place
-            or note.form != self.form
-            or note.database != self._live.identity
-            or note.store != self._store.incarnation
-            or note.filter_number != self._store[self.name].number
-            or bool(note.feed) is (self._declared.guard.feed != "outbox")
-        )
-        if is_another:
-            spec, durability = self._store[self.name].spec, self._store[self.name].durability
-            with contextlib.suppress(FilterNotFound):
-                self._store.drop(self.name)
-            note = fresh
-            self._write(note)
-            with contextlib.suppress(FilterExists):  # another process has missed it already
-                self._store.create(self.name, spec, durability=durability, fence=NOT_BUILT)
-        note.building = self.form
-        if self._declared.guard.feed == "outbox":
-            # Keys that come from now on are read from the outbox. What was committed before is
-            # seen by the scan, and whoever could see older rows is waited for before the switch.
+        ceremony.live = self._just_read = self._read()  # the incarnation may be new
+        if ceremony.is_another_filter():
+            self._replace_filter()
+        snapshot: dict[str, Any] = {}
+        if ceremony.has_outbox:
+            # Keys that come from now on are read from the outbox. Rows that were committed before
+            # are seen by the scan, and transactions that see older rows end before the switch.
             with self._errors(), self.engine.connect() as connection:
-                note.feed_building = catch_up.begin(connection)
-            with self._errors():
-                catch_up.seal(self.engine, self.name)
-        self._write(note)
+                snapshot = new_snapshot(connection)
+        with self._errors():
+            ceremony.flush_commits()
+        ceremony.announce(snapshot)
+
+    def _replace_filter(self) -> None:
+        spec, durability = self._store[self.name].spec, self._store[self.name].durability
+        with contextlib.suppress(FilterNotFound):
+            self._store.drop(self.name)
+        self._ceremony.write(self._ceremony.fresh_record())
+        with contextlib.suppress(FilterExists):  # another process has missed it already
+            self._store.create(self.name, spec, durability=durability, fence=NOT_BUILT)
 
     def prepare(self, patience: float) -> None:
-        """Statements under AUTOCOMMIT land, then transactions end."""
-        try:
-            Flight(self._store.path).wait(patience)
-        except StillOpen as error:
-            raise SourceError(f"guard {self.name}: {error} after {patience:g} s") from None
-        super().prepare(patience)
+        """Statements under AUTOCOMMIT end, then open transactions."""
+        self._wait(self._ceremony.wait_for_writers, patience)
 
     def settle(self, patience: float) -> None:
         """As for a table; and leaves the token of the build.
@@ -146,37 +140,25 @@ class GuardSource(TableSource):
         from a time before. The commit also brings what was read to the server's disk.
         """
         super().settle(patience)
-        note = self._note()
+        record = self._ceremony.record()
         with self._errors():
-            note.token = leave_token(self.engine, self.name)
-        self._write(note)
-
-    def finish(self, rows: int) -> None:
-        """The note says what the filter holds from now on."""
-        note = self._fresh_note()
-        note.form, note.database, note.store = (
-            self.form,
-            self._live.identity,
-            self._store.incarnation,
-        )
-        note.token, note.filter_number = self._note().token, self._store[self.name].number
-        note.rows, note.epoch, note.feed = rows, self._live.epoch, self._note().feed_building
-        self._write(note)
+            record.token = self._ceremony.leave_token()
+        self._ceremony.write(record)
 
     @property
     def is_fed(self) -> bool:  # type: ignore[override]
         """Whether an outbox has what the filter does not have yet."""
-        return self._declared.guard.feed == "outbox"
+        return self._ceremony.has_outbox
 
     def coming(self) -> abc.Set[Key]:
         """The keys of the outbox, on PostgreSQL from the filter's position on."""
         guard = ActiveGuard(self._store, self._declared)
-        feed = catch_up.Feed(guard)
-        if not guard.has_outbox or (base := feed.base()) is None:
+        feed = Feed(guard)
+        if not guard.has_outbox or (snapshot := feed.position.snapshot()) is None:
             return frozenset()
         query = f"SELECT {', '.join(feed.keys)} FROM {feed.outbox(self.engine.dialect)}"  # noqa: S608
         if self._database.TRAITS.has_transaction_ids:
-            query += f" WHERE xid >= {feed.position(base)}"
+            query += f" WHERE xid >= {feed.position.of(snapshot)}"
         with self._errors(), self.engine.connect() as connection:
             rows = connection.execute(text(query)).all()
         is_one = len(self._declared.columns) == 1
@@ -188,16 +170,21 @@ class GuardSource(TableSource):
         except Unclear as why:
             raise SourceError(f"guard {self.name}: {why}") from None
 
-    def _note(self) -> Note:
-        found = self._store.notes.get(f"guard/{self.name}")
-        return self._fresh_note() if found is None else Note.unpack(found)
 
-    def _fresh_note(self) -> Note:
-        table = self._declared.table
-        return Note(table.name, table.schema, [column.name for column in self._declared.columns])
+class GuardOwner:
+    """The guard as the owner of its filter, see rebuild/source.py."""
 
-    def _write(self, note: Note) -> None:
-        self._store.notes[f"guard/{self.name}"] = note.pack()
+    def __init__(self, ceremony: Ceremony) -> None:
+        self._ceremony = ceremony
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Builds of one store take turns."""
+        return self._ceremony.held()
+
+    def finish(self, rows: int) -> None:
+        """The record says what the filter holds from now on."""
+        record = self._ceremony.record()
+        self._ceremony.complete(rows, record.token, record.feed_building)
 
 
 def guard_source(
@@ -224,7 +211,7 @@ def guard_source(
 
 def is_guard(store: Store, name: str) -> bool:
     """Whether a guard of this name was declared with this store."""
-    return f"guard/{name}" in store.notes
+    return has_guard(store.notes, name)
 
 
 def _has_outbox(engine: Engine, name: str) -> bool:
@@ -237,29 +224,33 @@ def _has_outbox(engine: Engine, name: str) -> bool:
 
 
 def _remembered(store: Store, engine: Engine, name: str, parallel: int) -> GuardSource:
-    found = store.notes.get(f"guard/{name}")
-    if found is None:
+    record = read_record(store, name)
+    if record is None:
         raise SourceError(
             f"no guard {name!r} was ever built with this store: name a table, or the models"
         )
-    note = Note.unpack(found)
-    table = reflect(engine, note.table, note.schema)
-    missing = [column for column in note.columns if column not in table.columns]
+    table = reflect(engine, record.table, record.schema)
+    missing = [column for column in record.columns if column not in table.columns]
     if missing:
         raise SourceError(f"guard {name}: {table.fullname} has no column {missing[0]!r} any more")
-    columns = tuple(table.columns[column] for column in note.columns)
-    guard = Guard(name=name, feed="outbox" if note.feed or _has_outbox(engine, name) else "capture")
+    columns = tuple(table.columns[column] for column in record.columns)
+    guard = Guard(
+        name=name, feed="outbox" if record.feed or _has_outbox(engine, name) else "capture"
+    )
     try:
         source = GuardSource(store, engine, Declared(guard, table, columns), parallel=parallel)
     except SourceError as error:  # a UUID type or a vouched trigger would be in the models
-        raise SourceError(f"{error}; the models must say what is declared, if more is") from None
-    facts = [source._live.table.columns[column.name.lower()] for column in columns]
-    remembered = note.form or note.building
+        raise SourceError(
+            f"{error}; pass --models MODULE:NAME (or metadata=) if the column is declared with a"
+            " type or option that the database does not show (Uuid, ignore_triggers)"
+        ) from None
+    facts = [source._ceremony.live.table.columns[column.name.lower()] for column in columns]
+    remembered = record.form or record.building
     may_be_uuids = not remembered and any(map(key_form.is_text, facts))
     if may_be_uuids or (remembered and remembered["canon"] != source.form["canon"]):
         was = remembered.get("canon", "nothing yet")
         raise SourceError(
             f"guard {name}: its keys are {was}, those of the table's own types are"
-            f" {source.form['canon']}: the models must say what is declared"
+            f" {source.form['canon']}: pass --models MODULE:NAME (or metadata=)"
         )
     return source

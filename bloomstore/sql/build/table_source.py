@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import collections.abc as abc
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -43,7 +44,7 @@ from sqlalchemy.types import NullType
 from bloomstore.keys import Key
 from bloomstore.rebuild.read_ahead import together
 from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, Source, SourceError
-from bloomstore.sql.build.fetch import as_stored, parts_of
+from bloomstore.sql.build.fetch import count_rows, counted, parts_of, whole_rows
 from bloomstore.sql.build.key_ranges import Range, bound, divided
 from bloomstore.sql.build.snapshot import NotWhole, outside, require_source, snapshot
 from bloomstore.sql.databases import KINDS, database_of, is_known
@@ -83,19 +84,24 @@ class DatabaseSource(Source):
 
     def prepare(self, patience: float) -> None:
         """A transaction that is open now may have added its keys before there was a new chain."""
-        self._wait(self._database.wait_for_writers, patience)
+        self._wait(partial(self._wait_outside, self._database.wait_for_writers), patience)
 
     def settle(self, patience: float) -> None:
         """An older snapshot still sees rows that were deleted before this one was taken."""
-        self._wait(self._database.wait_for_readers, patience)
+        self._wait(partial(self._wait_outside, self._database.wait_for_readers), patience)
 
-    def _wait(self, wait: abc.Callable[[Connection, float], None], patience: float) -> None:
+    def _wait_outside(self, wait: abc.Callable[[Connection, float], None], patience: float) -> None:
+        with outside(self.engine) as connection:
+            wait(connection, patience)
+
+    def _wait(self, wait: abc.Callable[[float], None], patience: float) -> None:
         try:
-            with self._errors(), outside(self.engine) as connection:
-                wait(connection, patience)
+            with self._errors():
+                wait(patience)
         except StillOpen as error:
             raise SourceError(
-                f"what was open in {self._shown} has not ended after {patience:g} s: {error}"
+                f"{self._shown}: transactions are still open after {patience:g} s: {error};"
+                " end them or allow more patience"
             ) from None
 
     @contextmanager
@@ -117,13 +123,13 @@ class DatabaseSource(Source):
         except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error) as error:
             raise SourceError(f"{self._shown}: {str(error).splitlines()[0]}") from error
 
-    def _counted(self, parts: abc.Iterable[list[Any]], count: int) -> abc.Generator[list[Any]]:
-        rows = 0
-        for part in parts:
-            rows += len(part)
-            yield part
-        if rows != count:
-            raise Incomplete(f"{self.describe()}: read {rows} rows of {count}")
+    @contextmanager
+    def _named(self) -> abc.Iterator[None]:
+        """An error about missing rows names the source."""
+        try:
+            yield
+        except Incomplete as why:
+            raise Incomplete(f"{self.describe()}: {why}") from None
 
 
 class SelectSource(DatabaseSource):
@@ -153,8 +159,9 @@ class SelectSource(DatabaseSource):
         with self._snapshot() as connection:
             count = self._count(connection)
             parts = parts_of(connection, text(self._statement.replace(":", "\\:")), BATCH_ROWS)
-            for part in self._counted(parts, count):
-                yield Batch(list(filter(_is_key, part)), len(part), None)
+            with self._named():
+                for part in counted(parts, count):
+                    yield Batch(list(filter(_is_key, part)), len(part), None)
 
     def _count(self, connection: Connection) -> int:
         counting = f"SELECT count(*) FROM ({self._statement}) AS bloomstore_rows"  # noqa: S608
@@ -183,7 +190,6 @@ class TableSource(DatabaseSource):
         self._table = table
         self._columns = [table.columns[name] for name in columns]
         self._raw = [type_coerce(column, NullType()) for column in self._columns]
-        self._present: list[ColumnElement[bool]] = [each.is_not(None) for each in self._columns]
         self.why_not_resumable = self._why_not_resumable()
         self._parallel = parallel
         if parallel != 1:
@@ -220,7 +226,7 @@ class TableSource(DatabaseSource):
     def count(self) -> int:
         """By the database."""
         with self._snapshot() as connection:
-            return self._count(connection, self._present)
+            return count_rows(connection, self._columns)
 
     def batches(self, position: Position | None) -> abc.Generator[Batch]:
         """All rows from this value on; rows with the same value come again."""
@@ -257,22 +263,15 @@ class TableSource(DatabaseSource):
 
     def _rows(self, wanted: list[ColumnElement[bool]]) -> abc.Generator[list[Any]]:
         """Parts of the rows for which this holds, of one snapshot and proved by its count."""
-        wanted = [*self._present, *wanted]
-        stored = [as_stored(column, self.engine.dialect) for column in self._columns]
-        statement = select(*stored).where(*wanted)
-        if not self.why_not_resumable:
-            statement = statement.order_by(*self._raw)
-        with self._snapshot() as connection:
-            count = self._count(connection, wanted)
-            yield from self._counted(parts_of(connection, statement, BATCH_ROWS), count)
+        order = () if self.why_not_resumable else self._raw
+        with self._snapshot() as connection, self._named():
+            yield from whole_rows(
+                connection, self._columns, BATCH_ROWS, wanted=wanted, order_by=order
+            )
 
     def _keys(self, part: list[Any]) -> list[Key]:
         """The keys of rows, as `parts_of` gives them."""
         return part
-
-    def _count(self, connection: Connection, wanted: list[ColumnElement[bool]]) -> int:
-        counting = select(func.count()).select_from(self._table).where(*wanted)
-        return int(connection.execute(counting).scalar_one())
 
     def _why_not_parallel(self) -> str:
         if self._parallel < 1:

@@ -18,10 +18,10 @@ from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.guards.contract import KeyFeed, OwnWrites
 from bloomstore.sql.guards.declaration import Declared
 from bloomstore.sql.guards.metrics import Metrics
-from bloomstore.sql.guards.record import PREFIX, Note
+from bloomstore.sql.guards.record import Record, change_record
 from bloomstore.sql.guards.trust import TrustedFilter
 
-DELETES_NOTED = 1000  # rows: a note is a durable commit
+DELETES_NOTED = 1000  # rows: a change of the record is a durable commit
 WRITTEN = "this transaction has written keys that are not known"
 
 
@@ -117,7 +117,7 @@ class ActiveGuard(TrustedFilter):
     @property
     def is_fed(self) -> bool:
         """Whether an outbox has the written keys, as the filter was built, or is being built."""
-        return self.has_outbox and bool((note := self.note()).feed or note.feed_building)
+        return self.has_outbox and bool((record := self.record()).feed or record.feed_building)
 
     def add(self, keys: set[Key]) -> None:
         """Adds keys durably; a filter of another form is fenced instead."""
@@ -147,14 +147,11 @@ class ActiveGuard(TrustedFilter):
             self.note_deleted()
 
     def note_deleted(self) -> None:
-        """Adds what this process has counted to the note, which outlives it."""
+        """Adds what this process has counted to the record, which outlives it."""
         count, self.metrics.deleted = self.metrics.deleted, 0
 
-        def add(raw: bytes | None) -> bytes | None:
-            if raw is None or not (note := Note.unpack(raw)).form:
-                return None
-            note.deleted += count
-            return note.pack()
+        def add(record: Record) -> None:
+            record.deleted += count
 
-        if count:  # a build in another process may write the note at the same time
-            self.store.notes.change(PREFIX + self.name, add)
+        if count:  # a build in another process may write the record at the same time
+            change_record(self.store, self.name, add)

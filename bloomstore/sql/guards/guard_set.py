@@ -28,9 +28,10 @@ from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.declaration import Declared, Guard, declared_on
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import Live, read_live
-from bloomstore.sql.guards.record import PREFIX, Note
+from bloomstore.sql.guards.record import Record, read_record
 from bloomstore.sql.schema.incarnation import read_again
 from bloomstore.sql.sqlalchemy_private import plain_column
+from bloomstore.store.note_names import guards_among
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -93,25 +94,26 @@ class Guards:
             return self._version  # a closed store guards nothing
         if generation != self._generation:
             with self._refreshing:
-                self._read_notes()
+                self._read_records()
                 self._generation = generation  # last: who sees it sees its guards
         return self._version
 
-    def _read_notes(self) -> None:
+    def _read_records(self) -> None:
         notes = self.store.notes
-        declared = {guard.name: guard.fresh_note().place for guard in self}
+        declared = {guard.name: guard.fresh_record().guarded for guard in self}
         is_new = False
-        for each in [each for each in notes if each.startswith(PREFIX)]:
-            name = each.removeprefix(PREFIX)
+        for name in list(guards_among(notes)):
             with contextlib.suppress(BloomStoreError, KeyError):  # dropped meanwhile, or damaged
                 if name not in self.store:
                     continue
-                note, other = Note.unpack(notes[each]), self._undeclared.get(name)
-                if declared.get(name) == note.place or note.feed:  # an outbox has its keys
+                record, other = read_record(self.store, name), self._undeclared.get(name)
+                if record is None:
+                    continue
+                if declared.get(name) == record.guarded or record.feed:  # an outbox has its keys
                     self._undeclared.pop(name, None)
-                elif other is None or other.fresh_note().place != note.place:
+                elif other is None or other.fresh_record().guarded != record.guarded:
                     # Perhaps this program has another guard of the same name.
-                    self._undeclared[name] = Undeclared(self.store, name, note)
+                    self._undeclared[name] = Undeclared(self.store, name, record)
                     is_new = True
         if is_new:
             self._changed()
@@ -187,7 +189,7 @@ class Guards:
             self._changed()
         met = 0
         try:
-            before = [guard.note().token for guard in guards]
+            before = [guard.record().token for guard in guards]
             found = read_live(raw, dialect, [guard.declared for guard in guards])
             path = {name for live in found for name in live.table.path}
             if not path <= self._path:
@@ -209,13 +211,13 @@ class Guards:
         older than a build. Raises what the driver does.
         """
         guards = list(self)
-        before = [guard.note().token for guard in guards]
+        before = [guard.record().token for guard in guards]
         identity, tokens = read_again(database_of(dialect), raw, [each.name for each in guards])
         for guard, token in zip(guards, before, strict=True):
             if (seen := guard.lives.get(id(dialect))) is None:
                 continue
             live = replace(seen, identity=identity, token=tokens[guard.name])
-            is_same = live == seen and live.token in (token, guard.note().token)
+            is_same = live == seen and live.token in (token, guard.record().token)
             if is_inside and not is_same:
                 return "the transaction is older than the last build, or the database was restored"
             guard.meet(live, token)
@@ -228,7 +230,7 @@ class Guards:
         place = _folded(table.schema), table.name.lower()
         self._by_table.setdefault(place, []).append(guard)
         other = self._undeclared.get(guard.name)
-        if other is not None and other.fresh_note().place == guard.fresh_note().place:
+        if other is not None and other.fresh_record().guarded == guard.fresh_record().guarded:
             del self._undeclared[guard.name]
 
     def _discover(self, table: Table) -> None:
@@ -280,9 +282,9 @@ def _words(name: str) -> set[str]:
 class Undeclared(ActiveGuard):
     """A guard that only other programs declare: it answers nothing here and can only be fenced."""
 
-    def __init__(self, store: Store, name: str, note: Note) -> None:
-        columns: list[Column[Any]] = [Column(column, NullType()) for column in note.columns]
-        table = Table(note.table, MetaData(), *columns, schema=note.schema)
+    def __init__(self, store: Store, name: str, record: Record) -> None:
+        columns: list[Column[Any]] = [Column(column, NullType()) for column in record.columns]
+        table = Table(record.table, MetaData(), *columns, schema=record.schema)
         super().__init__(store, Declared(Guard(name=name), table, tuple(columns)))
         self.doubt = "this program does not declare it"
 

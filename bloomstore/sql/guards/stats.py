@@ -9,14 +9,14 @@ from bloomstore.sql.guards.guard import ActiveGuard
 
 def stats_of(guard: ActiveGuard) -> dict[str, Any]:
     """The numbers of one guard; `stale` says how much of its filter a rebuild would take away."""
-    note = guard.note()
+    record = guard.record()
     keys = guard.with_filter(lambda found: found.stats()).keys
-    deleted = note.deleted + guard.metrics.deleted
+    deleted = record.deleted + guard.metrics.deleted
     return {
         "state": guard.why_unknown() or "valid",
         **guard.metrics.summary(),
         "target_error": guard.filter.spec.target_error,
-        "rows_when_built": note.rows,
+        "rows_when_built": record.rows,
         "deleted_since": deleted,
         "keys": keys,
         "stale": deleted / keys if keys else 0.0,  # the part of the keys that is only ballast

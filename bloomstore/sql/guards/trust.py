@@ -23,6 +23,8 @@ import logging
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
+from sqlalchemy.engine import Engine
+
 from bloomstore import BloomStoreError, Filter, Scalable, Store
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
 from bloomstore.sql.databases.canonical import Canon
@@ -30,7 +32,8 @@ from bloomstore.sql.guards import key_form
 from bloomstore.sql.guards.declaration import Declared
 from bloomstore.sql.guards.key_maker import KeyMaker
 from bloomstore.sql.guards.live_table import Live
-from bloomstore.sql.guards.record import PREFIX, Note
+from bloomstore.sql.guards.record import Record, read_record, write_record
+from bloomstore.store.note_names import has_guard
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -93,7 +96,7 @@ class TrustedFilter:
 
         `token_before`: of the record before the database was read; a build may have ended since.
         """
-        now = self.note().token
+        now = self.record().token
         is_another = live.token is not None and live.token not in (token_before, now)
         self._distrusted[id(live.dialect)] = now if is_another else None
         if self.lives.get(id(live.dialect)) == live:
@@ -121,8 +124,8 @@ class TrustedFilter:
             if keys.is_plain:  # values of its own type need no check either
                 self.room = self.canon.room
                 self.own = self.canon.own
-        self.doubt = doubt or self._doubt_of_note()
-        if doubt and self.note().form:
+        self.doubt = doubt or self._doubt_of_record()
+        if doubt and self.record().form:
             self._tell(doubt)
 
     def _tell(self, doubt: str) -> None:
@@ -149,19 +152,20 @@ class TrustedFilter:
         assert self._live is not None
         return key_form.form_of(self.declared, self._live)
 
-    def identity(self) -> dict[str, str]:
-        """Which database this is."""
-        return {} if self._live is None else self._live.identity
+    def seen_by(self, engine: Engine) -> Live | None:
+        """The live table as the engine last showed it, if it is not in doubt."""
+        return None if self.canon is None else self.lives.get(id(engine.dialect))
+
+    @property
+    def live(self) -> Live:
+        """The live table, when it was last seen."""
+        assert self._live is not None
+        return self._live
 
     @property
     def live_names(self) -> frozenset[str]:
         """The names of the table's columns, when it was last seen."""
         return frozenset(() if self._live is None else self._live.table.columns)
-
-    @property
-    def epoch(self) -> int:
-        """Of the guard's row in the database's registry, when it was last seen."""
-        return 0 if self._live is None else self._live.epoch
 
     @property
     def has_outbox(self) -> bool:
@@ -170,47 +174,49 @@ class TrustedFilter:
 
     # The record --------------------------------------------------------------------
 
-    def note(self) -> Note:
-        """What the filter was built with; an empty form if it never was."""
-        found = self.store.notes.get(PREFIX + self.name)
-        return self.fresh_note() if found is None else Note.unpack(found)
+    def record(self) -> Record:
+        """What the filter was built with; without a form if it never was."""
+        return read_record(self.store, self.name) or self.fresh_record()
 
-    def fresh_note(self) -> Note:
-        """The note of a filter that holds nothing yet."""
-        table = self.declared.table
-        return Note(table.name, table.schema, [column.name for column in self.declared.columns])
+    def fresh_record(self) -> Record:
+        """The record of a filter that holds nothing yet."""
+        return Record.of(self.declared)
 
-    def write_note(self, note: Note) -> None:
-        """Keeps it in the catalog."""
-        self.store.notes[PREFIX + self.name] = note.pack()
+    def write_record(self, record: Record) -> None:
+        """Durable when it returns."""
+        write_record(self.store, self.name, record)
 
-    def _doubt_of_note(self) -> str:
+    def _doubt_of_record(self) -> str:
         assert self._live is not None
-        note = self.note()
-        if not note.form:
+        record = self.record()
+        if not record.is_readable:
+            return (
+                f"its record has version {record.version}: a later version of bloomstore built it"
+            )
+        if not record.form:
             return NOT_BUILT
-        if note.place != self.fresh_note().place:
-            return f"the filter {self.name!r} was built for {note.table} {note.columns}"
-        if note.store != self.store.incarnation:
+        if record.guarded != self.fresh_record().guarded:
+            return f"the filter {self.name!r} was built for {record.table} {record.columns}"
+        if record.store != self.store.incarnation:
             return "the store is a restored copy"
-        if note.filter_number != self.filter.number:
+        if record.filter_number != self.filter.number:
             self.doubt = self.doubt or NOT_SEEN  # before the filter is replaced, see believed
             with contextlib.suppress(FilterNotFound):
                 self.filter = self.store[self.name]  # a build elsewhere may have replaced it
-            if note.filter_number != self.filter.number:
+            if record.filter_number != self.filter.number:
                 return "its filter was dropped and made again since it was built"
         for name, value in self._live.identity.items():
-            if note.database.get(name) != value:
-                was = note.database.get(name, "nothing")
+            if record.database.get(name) != value:
+                was = record.database.get(name, "nothing")
                 return f"another database: its {name} is {value}, was {was} when it was built"
-        if note.token in self._distrusted.values():
+        if record.token in self._distrusted.values():
             return "the database was restored, or built with another store, since it was built"
         doubt = ""
-        if note.form != self.form():
-            doubt = f"the column is {self.form()}, was {note.form} when it was built"
-        elif self._live.epoch > note.epoch:  # if it is lower, this process has not seen it yet
+        if record.form != self.form():
+            doubt = f"the column is {self.form()}, was {record.form} when it was built"
+        elif self._live.epoch > record.epoch:  # if it is lower, this process has not seen it yet
             doubt = INVALID
-        elif self.has_outbox is not bool(note.feed):  # keys came, or will come, in another way
+        elif self.has_outbox is not bool(record.feed):  # keys came, or will come, in another way
             return NOT_BUILT if self.has_outbox else "it was built with an outbox: build it again"
         if doubt:
             self._tell(doubt)
@@ -219,16 +225,17 @@ class TrustedFilter:
     def _still_doubts(self) -> bool:
         """Whether the doubt stands; another process may have built the filter by now."""
         if self._live is not None and self.canon is not None:
-            self.doubt = self._doubt_of_note()
+            self.doubt = self._doubt_of_record()
         return bool(self.doubt)
 
     def _has_its_form(self) -> bool:
         """Whether keys of now fit into the filter, whatever else is in doubt."""
-        note = self.note()
+        record = self.record()
         return (
             self.canon is not None
-            and note.place == self.fresh_note().place
-            and (note.building or note.form) in ({}, self.form())
+            and record.is_readable
+            and record.guarded == self.fresh_record().guarded
+            and record.known_form in ({}, self.form())
         )
 
     # The filter --------------------------------------------------------------------
@@ -254,10 +261,10 @@ class TrustedFilter:
                         raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
 
     def create(self, spec: Scalable | None = None) -> Filter:
-        """A new filter, fenced until it is built; the note says of what."""
+        """A new filter, fenced until it is built; the record says of what."""
         guard = self.declared.guard
-        if PREFIX + self.name not in self.store.notes:
-            self.write_note(self.fresh_note())  # other programs look for it when the filter comes
+        if not has_guard(self.store.notes, self.name):  # other programs look for the record first
+            self.write_record(self.fresh_record())
         return self.store.create(
             self.name, spec or guard.spec, durability=guard.durability, fence=NOT_BUILT
         )

@@ -38,8 +38,9 @@ from bloomstore.sql.databases.snapshot_sql import XMIN
 from bloomstore.sql.guards.declaration import Declared, Guard
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import read_live
-from bloomstore.sql.guards.record import Note
-from bloomstore.sql.outbox.catch_up import BEHIND, Base, Feed, clock, seal
+from bloomstore.sql.guards.record import read_record
+from bloomstore.sql.outbox.catch_up import BEHIND, Feed
+from bloomstore.sql.outbox.position import BuildSnapshot, clock, flush_commits
 from bloomstore.sql.schema.connect import DatabaseError
 from bloomstore.sql.schema.incarnation import read_identity
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
@@ -100,23 +101,22 @@ class Follower:
         live.token = None  # of the last build in any store: each has a position of its own
         guard.meet(live)
         feed = Feed(guard)
-        base = feed.base()
+        snapshot = feed.position.snapshot()
         doubt = guard.why_unknown()
-        if base is None or (doubt and BEHIND not in doubt):
+        if snapshot is None or (doubt and BEHIND not in doubt):
             return Pass(entry.name, doubt=doubt)
         if traits_of(connection.dialect).has_transaction_ids:
-            return self._catch_up(connection, guard, feed, base)
+            return self._catch_up(connection, guard, feed, snapshot)
         return self._take(guard, feed, entry.epoch)
 
     def _guard_of(self, entry: Entry) -> ActiveGuard | None:
-        """The guard as the note declares it; None if it was never built in this store."""
-        raw = self._store.notes.get(f"guard/{entry.name}")
-        form = {} if raw is None else Note.unpack(raw).form
-        if not form or entry.name not in self._store:
+        """The guard as its record declares it; None if it was never built in this store."""
+        record = read_record(self._store, entry.name)
+        if record is None or not record.form or entry.name not in self._store:
             return None
         table = Table(entry.table, MetaData(), schema=entry.schema)
         # Text of which every spelling of a UUID is one key: only the application knows.
-        kinds = [Uuid() if each == "uuid/1" else NullType() for each in _canons(form)]
+        kinds = [Uuid() if each == "uuid/1" else NullType() for each in _canons(record.form)]
         for name, kind in zip(entry.columns, kinds, strict=True):
             table.append_column(Column(name, kind))
         declared = Declared(
@@ -129,8 +129,10 @@ class Follower:
 
     # PostgreSQL --------------------------------------------------------------------
 
-    def _catch_up(self, connection: Connection, guard: ActiveGuard, feed: Feed, base: Base) -> Pass:
-        position = feed.position(base)
+    def _catch_up(
+        self, connection: Connection, guard: ActiveGuard, feed: Feed, snapshot: BuildSnapshot
+    ) -> Pass:
+        position = feed.position.of(snapshot)
         outbox = feed.outbox(connection.dialect)
         tokens = [token for token, why in guard.filter.fences.items() if why == BEHIND]
         began = clock()
@@ -139,7 +141,7 @@ class Follower:
             asked = {"guard": guard.name}
             query = f"SELECT {XMIN}, epoch, floor FROM {REGISTRY.name} WHERE name = :guard"  # noqa: S608
             xmin, epoch, floor = connection.execute(text(query), asked).one()
-            if epoch > base.epoch or floor is None or position < floor:
+            if epoch > snapshot.epoch or floor is None or position < floor:
                 return Pass(guard.name, doubt="it must be built: keys are gone, or it is invalid")
             query = f"SELECT xid, {', '.join(feed.keys)} FROM {outbox} WHERE xid >= :position"  # noqa: S608
             rows = connection.execution_options(yield_per=CHUNK).execute(
@@ -152,17 +154,18 @@ class Follower:
                 keys += len(part)
                 ended = max([ended, *(row[0] for row in part if row[0] < xmin)])
         if ended >= position:
-            seal(self._engine, guard.name)
-            feed.advance(base, ended + 1, keys)
-            feed.note_position()
-        feed.followed(began)
+            flush_commits(self._engine, guard.name)
+            feed.position.advance(snapshot, ended + 1, keys)
+            feed.position.write()
+        feed.position.passed(began)
         if tokens:
             guard.filter.unfence(*tokens)
         # In this order: builds that begin after a line have a later snapshot than it has seen, and
-        # of those that have ended before it the base is another one.
-        limit = feed.position(base) - self._keep
-        limit = min([limit, *feed.rebuilding_from()])
-        if feed.base() != base or guard.why_unknown():
+        # of those that have ended before it the snapshot is another one.
+        limit = feed.position.of(snapshot) - self._keep
+        if (start := feed.position.of_rebuild()) is not None:
+            limit = min(limit, start)
+        if feed.position.snapshot() != snapshot or guard.why_unknown():
             return Pass(guard.name, keys)
         return Pass(guard.name, keys, self._purge(guard.name, outbox, epoch, limit))
 
@@ -199,7 +202,7 @@ class Follower:
                 return Pass(guard.name, keys, doubt=MOVED)
             keys += len(rows)
             if len(rows) < CHUNK:  # the end, as of the moment when this read began
-                feed.followed(began)
+                feed.position.passed(began)
                 return Pass(guard.name, keys, keys)
 
     def _delete(self, guard: str, epoch: int, outbox: str, ids: list[int]) -> bool:

@@ -21,8 +21,7 @@ from bloomstore.rebuild import Incomplete, SourceError, rebuild
 from bloomstore.rebuild.state import read_state
 from bloomstore.rebuild.verify import verify
 from bloomstore.sql import Answer, BloomPlugin, GuardedSession
-from bloomstore.sql.build import table_source
-from bloomstore.sql.build.fetch import parts_of
+from bloomstore.sql.build import fetch, table_source
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.build.table_source import SelectSource, TableSource, reflect
 from bloomstore.sql.databases import postgresql
@@ -175,7 +174,7 @@ def test_the_switch_waits_for_snapshots_that_see_deleted_rows(
     with open_snapshot(engine):
         with sessions.begin() as session:
             session.execute(sa.delete(User).where(User.email == EMAILS[1]))
-        with pytest.raises(SourceError, match=r"has not ended after 0\.3 s"):
+        with pytest.raises(SourceError, match=r"still open after 0\.3 s"):
             filled.rebuild(engine, User.email, patience=0.3)
         assert filled.probe(User.email, EMAILS[1]) is Answer.MAYBE
     (done,) = filled.rebuild(engine, User.email)
@@ -190,7 +189,7 @@ def test_the_scan_waits_for_transactions_that_may_know_only_the_old_filter(
         session.add(User(email="open"))
         session.flush()
         # SQLite has one writer: a rebuild cannot even leave its own mark.
-        with pytest.raises(SourceError, match=r"has not ended after 0\.1 s|is locked"):
+        with pytest.raises(SourceError, match=r"still open after 0\.1 s|is locked"):
             filled.rebuild(engine, User.email, patience=0.1)
         session.commit()
     assert filled.rebuild(engine, User.email)[0].rows == 251
@@ -208,7 +207,7 @@ def test_a_snapshot_older_than_the_scan_is_seen_although_it_only_reads(
     with open_snapshot(engine):
         with engine.begin() as connection:
             connection.execute(sa.insert(Team).values(id=1))
-        with pytest.raises(SourceError, match="has not ended"):
+        with pytest.raises(SourceError, match="still open"):
             source.settle(0.2)
     source.settle(5)
 
@@ -216,13 +215,13 @@ def test_a_snapshot_older_than_the_scan_is_seen_although_it_only_reads(
 def test_rows_that_were_counted_and_not_read_are_noticed(
     filled: BloomPlugin, engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = parts_of
+    real = fetch.parts_of
 
     def truncated(*arguments: Any) -> Iterator[list[Any]]:
         for part in real(*arguments):
             yield part[:-1]
 
-    monkeypatch.setattr(table_source, "parts_of", truncated)
+    monkeypatch.setattr(fetch, "parts_of", truncated)
     with pytest.raises(Incomplete, match="read 249 rows of 250"):
         filled.rebuild(engine, User.email)
     monkeypatch.undo()
@@ -290,7 +289,7 @@ def test_a_guard_by_its_name_needs_no_models_unless_it_keeps_uuids_as_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source = ["--from", url.render_as_string(hide_password=False)]
-    models = [*source, "--models", "sql.models:Base"]
+    models = [*source, "--models", "tests.sql.support.models:Base"]
     assert main(["rebuild", str(store.path), "users.email", *source]) == 0
     assert filled.probe(User.email, EMAILS[0]) is Answer.ABSENT
     assert main(["rebuild", str(store.path), "members(team_id, name)", *source]) == 0
@@ -300,7 +299,7 @@ def test_a_guard_by_its_name_needs_no_models_unless_it_keeps_uuids_as_text(
         assert status == 0
     else:
         assert status == 2
-        assert "the models must say what is declared" in capsys.readouterr().err
+        assert "--models MODULE:NAME" in capsys.readouterr().err
     assert filled.guards["teams.label"].why_unknown() == ""  # refusing does it no harm
     assert main(["rebuild", str(store.path), "teams.label", *models]) == 0
     assert main(["rebuild", str(store.path), "nothing", *models]) == 2

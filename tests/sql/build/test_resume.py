@@ -136,7 +136,7 @@ def test_cut_off_behind_the_switch_a_guard_is_read_again(
     def stop(*given: object) -> None:
         raise Stop
 
-    monkeypatch.setattr("bloomstore.sql.build.guard_source.GuardSource.finish", stop)
+    monkeypatch.setattr("bloomstore.sql.build.guard_source.GuardOwner.finish", stop)
     with pytest.raises(Stop):
         plugin.rebuild(engine, User.email)
     monkeypatch.undo()

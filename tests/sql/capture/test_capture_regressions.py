@@ -167,9 +167,9 @@ def test_a_writer_that_does_not_know_the_form_being_built_fences(store, engine) 
     table = table_of(sa.Integer)
     plugin = built(store, engine, table.metadata)
     guard = plugin.guards["trapped.c"]
-    note = guard.fresh_note()
+    note = guard.fresh_record()
     note.building = {**guard.form(), "canon": "another/1"}
-    guard.write_note(note)
+    guard.write_record(note)
     assert guard._live is not None
     guard._judge(guard._live)
     with engine.begin() as connection:
@@ -183,9 +183,9 @@ def test_a_writer_whose_filter_was_replaced_by_a_build_adds_to_the_new_one(store
     plugin = built(store, engine, table.metadata)
     guard = plugin.guards["trapped.c"]
     store.drop("trapped.c")
-    note = guard.fresh_note()
+    note = guard.fresh_record()
     note.building = guard.form()
-    guard.write_note(note)
+    guard.write_record(note)
     other = store.create("trapped.c", guard.declared.guard.spec, fence="being built")
     with engine.begin() as connection:
         connection.execute(table.insert().values(id=1, c=7))

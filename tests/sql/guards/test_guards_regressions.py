@@ -84,9 +84,9 @@ def test_another_database_does_not_fence_the_filter(store, engine, tmp_path) -> 
 def test_a_doubtful_guard_beside_a_sound_one(plugin, engine, store) -> None:
     """Both are written by one transaction: the fence of one is no part of the other's batch."""
     guard = plugin.guards["users.email"]
-    note = guard.note()
+    note = guard.record()
     note.form = {**note.form, "canon": "another/1"}
-    guard.write_note(note)
+    guard.write_record(note)
     guard._judge(guard._live)
     with engine.begin() as connection:
         connection.execute(sa.insert(User).values(id=78, email="doubt@y"))
@@ -317,7 +317,7 @@ def test_a_note_that_cannot_be_read_makes_every_guard_doubt(plugin, engine, monk
         raise StoreFailed("damaged")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ActiveGuard, "note", damaged)
+        patched.setattr(ActiveGuard, "record", damaged)
         engine.dispose()
         engine.connect().close()
     assert plugin.probe(User.id, 77) == Answer.UNKNOWN

@@ -21,6 +21,7 @@ from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded, Guar
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.guards.trust import INVALID
 from bloomstore.sql.outbox import catch_up as feed_module
+from bloomstore.sql.outbox import position
 from bloomstore.sql.outbox.follower import Follower
 from bloomstore.sql.schema import migrate
 from bloomstore.sql.schema.outbox_tables import Outbox, outbox_name
@@ -83,7 +84,7 @@ def test_a_row_of_another_writer_is_known_in_the_next_transaction(world, asking,
 def test_keys_of_an_outbox_do_not_wait_for_the_end_of_a_batch(
     world, asking, plugin, store, monkeypatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "NOTED", 1)
+    monkeypatch.setattr(position, "KEYS_PER_NOTE", 1)
     write(world, insert(1, "a"))
     with pytest.raises(RuntimeError, match="of the application"), store.batch():
         for _ in range(3):  # until what was read is on the server's disk
@@ -166,9 +167,9 @@ def test_repeatable_read_is_exact_and_a_transaction_before_the_build_is_not_answ
     with repeatable.connect() as old:
         old.exec_driver_sql("SELECT count(*) FROM parcels")
         guard = plugin.guards["parcels.id"]
-        note = guard.note()
+        note = guard.record()
         note.feed = dict(note.feed, build="later", xmax=note.feed["xmax"] + 1000)
-        guard.write_note(note)  # as a build would that begins now
+        guard.write_record(note)  # as a build would that begins now
         answer = plugin.probe(Parcel.id, 7, connection=old)
         assert (answer, answer.reason) == (
             Answer.UNKNOWN,
@@ -194,13 +195,13 @@ def test_partition_catches_up(world, asking, plugin) -> None:
 
 @only_postgresql
 def test_a_position_outlives_the_process(world, asking, store, plugin, monkeypatch) -> None:
-    monkeypatch.setattr(feed_module, "NOTED", 3)
+    monkeypatch.setattr(position, "KEYS_PER_NOTE", 3)
     write(world, *(insert(number, "a") for number in range(4)))
     assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
     again = listening(store, asking)
     feed: Any = again.guards["parcels.id"].feed
-    base = feed.base()
-    assert feed.position(base) > base.xmin
+    snapshot = feed.position.snapshot()
+    assert feed.position.of(snapshot) > snapshot.xmin
     assert asked(asking, again, Parcel.id, 3) is Answer.MAYBE
     again.unlisten()
 

@@ -16,6 +16,7 @@ from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.outbox import catch_up as feed_module
 from bloomstore.sql.outbox import follower
 from bloomstore.sql.outbox.follower import Follower
+from bloomstore.sql.outbox.position import Position, clock
 from bloomstore.sql.schema import migrate
 from bloomstore.sql.schema.outbox_tables import Outbox, outbox_name
 from tests.sql.support import outbox_models as fed
@@ -107,7 +108,7 @@ def test_verify_does_not_miss_what_is_still_in_the_outbox(world, store, plugin) 
 def test_an_old_pass_is_worth_nothing(world, store, plugin, monkeypatch) -> None:
     Follower(world, store).run_once()
     assert plugin.probe(Parcel.code, "zz") is Answer.ABSENT
-    now = feed_module.clock()
+    now = clock()
     monkeypatch.setattr(feed_module, "clock", lambda: now + 31)
     assert "s old" in plugin.probe(Parcel.code, "zz").reason
     monkeypatch.setattr(feed_module, "clock", lambda: now)
@@ -314,12 +315,12 @@ def test_a_purge_leaves_what_is_read_anew_when_a_rebuild_ends_meanwhile(
     world, asking, store, plugin, monkeypatch
 ) -> None:
     has_read, may_purge = threading.Event(), threading.Event()
-    settle, followed = GuardSource.settle, feed_module.Feed.followed
+    settle, passed = GuardSource.settle, Position.passed
     follower = threading.Thread(target=Follower(world, store, keep=0).run_once)
 
     def stalls(self, began) -> None:
-        followed(self, began)
-        if self._guard.name == "parcels.code":
+        passed(self, began)
+        if self._name == "parcels.code":
             has_read.set()
             may_purge.wait(30)
 
@@ -330,7 +331,7 @@ def test_a_purge_leaves_what_is_read_anew_when_a_rebuild_ends_meanwhile(
         settle(self, patience)
 
     monkeypatch.setattr(GuardSource, "settle", settles)
-    monkeypatch.setattr(feed_module.Feed, "followed", stalls)
+    monkeypatch.setattr(Position, "passed", stalls)
     plugin.rebuild(asking, Parcel.code)
     may_purge.set()
     follower.join()

@@ -106,9 +106,9 @@ def test_a_transaction_older_than_a_build_makes_nobody_else_doubt(
         old.connection(execution_options={"isolation_level": "REPEATABLE READ"})
         old.execute(sa.select(sa.func.count()).select_from(User)).scalar_one()
         guard = plugin.guards["users.id"]  # the last steps of a build that took its time
-        note = guard.note()
+        note = guard.record()
         note.token = leave_token(engine, guard.name)
-        guard.write_note(note)
+        guard.write_record(note)
         assert old.get(User, 5) is None
         assert (
             "older than the last build"
