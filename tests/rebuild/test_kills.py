@@ -140,7 +140,7 @@ def test_a_signal_leaves_what_can_be_resumed_and_says_so(
     _, complaint = process.communicate(timeout=60)
     if process.returncode != 0:  # else it was faster
         assert process.returncode == 130
-        assert "rows are kept, the same command goes on after them" in complaint
+        assert "rows are kept, the same command continues after them" in complaint
         assert complaint.count("\n") == 1
         assert "of them before" in finish(path, source)
     assert described(path) == expected
