@@ -21,35 +21,31 @@ from typing import Any, Literal
 
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
-from bloomstore.errors import BloomStoreError, SpecError
+from bloomstore.errors import SpecError
 from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild import Rebuilt, rebuild
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.ask.asker import Asker
-from bloomstore.sql.ask.bulk import others_than, possibly_present
 from bloomstore.sql.ask.compared_database import Comparisons
+from bloomstore.sql.ask.listened_engines import ListenedEngines
+from bloomstore.sql.ask.probes import Probes
 from bloomstore.sql.ask.session_factories import listen_to_sessions
-from bloomstore.sql.ask.session_facts import has_connections, shares_connections
-from bloomstore.sql.attached import BYPASS, CHANGED, CONNECTING, facts_of, note_sent
+from bloomstore.sql.ask.session_facts import bypassed
 from bloomstore.sql.build.build import BuildError, Built, build_guard
 from bloomstore.sql.build.build_lock import only_builder
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.capture.autocommit_lock import Flight
 from bloomstore.sql.capture.capture import Capture
-from bloomstore.sql.databases import KINDS, is_known
-from bloomstore.sql.guards.contract import KeyFeed
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.guard_set import Guards
 from bloomstore.sql.guards.stats import stats_of
-from bloomstore.sql.listeners import OF_DIALECT, Listeners
+from bloomstore.sql.listeners import Listeners
 from bloomstore.sql.outbox.catch_up import Feed
-from bloomstore.sql.schema.incarnation import ensure_incarnation
 
 log = logging.getLogger("bloomstore.sql")
 
@@ -83,14 +79,17 @@ class BloomPlugin:
         _expect(metadata, MetaData | None, "a MetaData, as in Base.metadata")
         self.store = store
         self.policy: Policy = policy
-        self._engines: list[Engine] = []
         self._asking: list[Any] = []  # sessions and their factories
         self._listeners = Listeners()
         self._flight = Flight(store.path)
         self._guards = Guards(store, metadata, Feed)
         self._capture = Capture(self._guards, self._flight)
-        self._comparisons = Comparisons(self._guards, identity_check)
-        self._asker = Asker(policy, self._guards, self._capture, self._comparisons)
+        comparisons = Comparisons(self._guards, identity_check)
+        self._asker = Asker(policy, self._guards, self._capture, comparisons)
+        self._engines = ListenedEngines(
+            self._guards, self._capture, self._asker.eligibility, self._listeners
+        )
+        self._probes = Probes(self._guards, self._asker.eligibility, self._engines)
         self._guards.when_new = [self._capture.forget_plans, self._asker.forget_plans]
 
     @property
@@ -108,9 +107,7 @@ class BloomPlugin:
         self._guards.declare(metadata)
         self._capture.forget_plans()
         self._asker.forget_plans()
-        for engine in self._engines:
-            if not engine.dialect.is_async:
-                self._look_at(engine)
+        self._engines.look_at_all()
 
     # Listening ---------------------------------------------------------------------
 
@@ -121,7 +118,7 @@ class BloomPlugin:
         """
         for target in targets:
             if isinstance(target, (Engine, AsyncEngine)):
-                self._listen_to_engine(target)
+                self._engines.add(target)
             else:
                 with self._listeners.lock:
                     if not any(target is known for known in self._asking):
@@ -140,62 +137,7 @@ class BloomPlugin:
             self._listeners.undo()
             self._asking.clear()
             self._engines.clear()
-        with contextlib.suppress(BloomStoreError):  # counts for people; the store may be closed
-            for guard in self._guards:
-                guard.note_deleted()
-                if guard.feed is not None:
-                    guard.feed.note_position()
-        for guard in self._guards:
-            guard.forget_database()
-
-    def _listen_to_engine(self, target: Engine | AsyncEngine) -> None:
-        engine = target.sync_engine if isinstance(target, AsyncEngine) else target
-        if not is_known(engine.dialect):
-            raise SpecError(f"no guard knows how {engine.dialect.name} compares: {KINDS}")
-        with self._listeners.lock:
-            if engine in self._engines:
-                return
-            if not self._capture.listens_to(engine):
-                self._begin_to_listen(engine)
-            self._engines.append(engine)
-            self._asker.eligibility.listens(is_on=True)
-        if target is engine:
-            self._look_at(engine)
-
-    def _begin_to_listen(self, engine: Engine) -> None:
-        """At an engine none of whose relatives is listened to: those with options share all."""
-
-        def connected(raw: Any, record: Any) -> None:
-            self._guards.meet(engine.dialect, raw)
-            self._comparisons.met(engine)
-            if [*engine.pool.dispatch.connect][-1] is not connected:
-                record.info[CONNECTING] = True  # others may still change its settings
-                with self._listeners.lock:
-                    if self._engines:
-                        self._listeners.add(engine, "checkout", lent)
-
-        def lent(raw: Any, record: Any, _: Any) -> None:
-            if record.info.pop(CONNECTING, False):
-                self._guards.meet(engine.dialect, raw)
-
-        self._capture.listen(engine)
-        self._listeners.undo_later(lambda: self._capture.unlisten(engine))
-        self._listeners.add(engine, "connect", connected)
-        if self.policy == "auto":
-            for name in OF_DIALECT:
-                self._listeners.add(engine, name, lambda *rest: _note_sent(rest[-1]))
-
-    def _look_at(self, engine: Engine) -> None:
-        """Lets guards see their database where connections are open; new ones are seen anyway."""
-        if not has_connections(engine.pool):
-            return
-        try:
-            with engine.connect() as connection:
-                if CHANGED not in connection.info or self._guards.settings.hold(connection):
-                    self._guards.meet(engine.dialect, connection.connection.dbapi_connection)
-                    self._comparisons.met(engine)
-        except SQLAlchemyError as error:
-            log.warning("guards have not seen their database yet: %s", error)
+        self._guards.forget_databases()
 
     # Asking ------------------------------------------------------------------------
 
@@ -205,54 +147,23 @@ class BloomPlugin:
         With `connection`, what its own transaction has written counts too; a guard with an outbox
         needs one.
         """
-        guard = self._guards.of_columns(column)
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
-        if why := self._why_another(connection):
-            return guard.unknown(why)
-        if guard.feed is not None and (why := self._why_behind(guard.feed, connection)):
-            return guard.unknown(why)
-        pending = None if connection is None else self._capture.pending(connection)
-        return guard.ask(value, pending)
+        return self._probes.probe(column, value, connection)
 
     def partition(
         self, column: Any, values: Iterable[Any], *, connection: Connection | None = None
     ) -> tuple[list[Any], list[Any]]:
         """(values that are certainly absent, values to ask the database for), in their order."""
-        values = list(values)
-        guard = self._guards.of_columns(column)
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
-        if self._why_another(connection) or (
-            guard.feed is not None and self._why_behind(guard.feed, connection)
-        ):
-            return [], values
-        pending = None if connection is None else self._capture.pending(connection)
-        present = possibly_present(guard, values, pending)
-        return others_than(present, values), present
-
-    def _why_another(self, connection: Connection | None) -> str:
-        """Why nobody knows which table would be asked, and where; "" if somebody does."""
-        if connection is None:
-            return next(filter(None, map(self._comparisons.why_not, list(self._engines))), "")
-        return self._asker.eligibility.why_not_on(connection)
-
-    def _why_behind(self, feed: KeyFeed, connection: Connection | None) -> str:
-        """Why a guard with an outbox cannot answer on this connection; "" if it can."""
-        return feed.catch_up(connection)
+        return self._probes.partition(column, list(values), connection)
 
     @contextlib.contextmanager
     def bypass(self, session: Session) -> Iterator[None]:
         """Inside, no guard answers for this session."""
         session = getattr(session, "sync_session", session)
         _expect(session, Session, "a session")
-        before = session.info.get(BYPASS)
-        session.info[BYPASS] = True
-        if (facts := facts_of(session)) is not None:
-            facts.permits.clear()
-        try:
+        with bypassed(session):
             yield
-        finally:
-            if before is None:
-                session.info.pop(BYPASS, None)
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """By guard: what it answered in this process, and how stale and how full its filter is."""
@@ -326,17 +237,7 @@ class BloomPlugin:
         _expect(engine, Engine, "an engine; `build_async` is for async ones")
         if engine not in self._engines:
             raise SpecError("listen to the engine before you build: its writers must be seen")
-        # A connection that is shared may be all that there is of a database.
-        settings = self._guards.settings
-        if settings.have_changed_on(engine) and not shares_connections(engine):
-            engine.dispose()  # connections whose settings were changed do not come back
-        ensure_incarnation(engine)
-        for each in self._engines:
-            if each.dialect.is_async is engine.dialect.is_async:
-                with each.connect() as connection:
-                    if not settings.have_changed_on(each) or settings.hold(connection):
-                        self._guards.meet(each.dialect, connection.connection.dbapi_connection)
-                        self._comparisons.met(each)
+        self._engines.meet_again(engine)
         return [self._guards.of_columns(column) for column in columns] or list(self._guards)
 
     def rebuild(
@@ -420,8 +321,3 @@ def _of_guard(
 ) -> Callable[[int], None]:
     """What is told how many rows of this guard were read."""
     return lambda rows: None if progress is None else progress(guard.name, rows)
-
-
-def _note_sent(context: Any) -> None:
-    with contextlib.suppress(NotImplementedError):  # SQLAlchemy looks at its first connection
-        note_sent(context.root_connection)

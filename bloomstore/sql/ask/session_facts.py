@@ -6,7 +6,9 @@ transaction is open.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from sqlalchemy import Select
@@ -14,6 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
+from bloomstore.sql.attached import BYPASS, facts_of, is_bypassed
 from bloomstore.sql.sqlalchemy_private import has_opened
 
 
@@ -44,6 +47,20 @@ def has_connections(pool: Pool) -> bool:
     if isinstance(pool, SingletonThreadPool):
         return has_opened(pool)
     return not isinstance(pool, StaticPool) or "connection" in vars(pool)
+
+
+@contextlib.contextmanager
+def bypassed(session: Session) -> Iterator[None]:
+    """Inside, no guard answers for this session; blocks may be nested."""
+    is_outermost = not is_bypassed(session)
+    session.info[BYPASS] = True
+    if (facts := facts_of(session)) is not None:
+        facts.permits.clear()
+    try:
+        yield
+    finally:
+        if is_outermost:
+            session.info.pop(BYPASS, None)
 
 
 class Listening(Protocol):

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.errors import FilterFull, FilterNotFound, KeyTypeError, KeyValueError
 from bloomstore.keys import Key
 from bloomstore.sql.capture.write_plan import Source, WritePlan
@@ -23,7 +24,8 @@ from bloomstore.sql.capture.written_keys import keys_of
 from bloomstore.sql.databases.canonical import Unclear
 from bloomstore.sql.guards.guard import ActiveGuard
 
-ALTERED = "perhaps altered by text or driver SQL"
+# An outbox has the keys of rows that were written, but not of a table that was altered.
+ALTERED = Reason(ReasonCode.ALTERED, "perhaps altered by text or driver SQL")
 
 
 class Pending:
@@ -47,7 +49,7 @@ class Pending:
         # Protects everything below: who stops to listen settles what other threads have written.
         self.lock = threading.RLock()
         self.keys: dict[ActiveGuard, set[Key]] = {}
-        self.unknown: dict[ActiveGuard, str] = {}
+        self.unknown: dict[ActiveGuard, str | Reason] = {}
         self.deleted: dict[ActiveGuard, int] = {}
         # Statements with their plans (none for text), and the version of the guards at the first.
         self.looked_at: dict[Any, WritePlan | None] = {}
@@ -115,7 +117,7 @@ class Pending:
 
     def _settle_all(self) -> None:
         for guard, reason in self.unknown.items():
-            if reason == ALTERED or not guard.is_fed:  # else an outbox has the keys
+            if reason is ALTERED or not guard.is_fed:  # else an outbox has the keys
                 guard.fence(reason)
         known = {
             guard: keys

@@ -21,6 +21,7 @@ from sqlalchemy.sql import TableClause
 from sqlalchemy.types import NullType
 
 from bloomstore import Filter, Store
+from bloomstore.catalog.reasons import Reason
 from bloomstore.errors import BloomStoreError, FilterNotFound, SpecError
 from bloomstore.sql.databases import database_of
 from bloomstore.sql.guards.connection_settings import Settings
@@ -204,6 +205,19 @@ class Guards:
             for guard in guards[met:]:
                 guard.forget_database()  # it may have changed
 
+    def forget_databases(self) -> None:
+        """The plugin listens to no engine any more: counts are written down, then all is in doubt.
+
+        Counts are for people, so an error of the store, which may be closed, is no error here.
+        """
+        with contextlib.suppress(BloomStoreError):
+            for guard in self:
+                guard.note_deleted()
+                if guard.feed is not None:
+                    guard.feed.note_position()
+        for guard in self:
+            guard.forget_database()
+
     def compare(self, dialect: Dialect, raw: Any, *, is_inside: bool) -> str:
         """Looks once more which database this is; why it is another one, or "".
 
@@ -291,7 +305,7 @@ class Undeclared(ActiveGuard):
     def meet(self, live: Live, token_before: str = "") -> None:
         """Nothing that it could see makes its keys known."""
 
-    def fence(self, reason: str) -> None:
+    def fence(self, reason: str | Reason) -> None:
         """As for others; a filter that is gone needs none."""
         with contextlib.suppress(FilterNotFound):
             super().fence(reason)

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Engine
 
 from bloomstore import BloomStoreError, Filter, Scalable, Store
+from bloomstore.catalog.reasons import Reason
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
 from bloomstore.sql.databases.canonical import Canon
 from bloomstore.sql.guards import key_form
@@ -81,12 +82,12 @@ class TrustedFilter:
         state = self.with_filter(lambda users: users.state)
         return "" if state.is_certain else str(state)
 
-    def fence(self, reason: str) -> None:
+    def fence(self, reason: str | Reason) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
         with self.store.apart():
             standing = self.with_filter(lambda users: users.fences).values()
             self.with_filter(lambda users: users.fence(reason, renew=True))
-        if reason not in standing:  # one line for each reason, however often it is raised
+        if str(reason) not in standing:  # one line for each reason, however often it is raised
             log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
 
     # The live database -------------------------------------------------------------

@@ -364,7 +364,7 @@ def test_another_running_process_sees_unknown_become_valid(
 
 
 def test_a_plain_filter_from_a_table(store: bloomstore.Store, filled: BloomPlugin) -> None:
-    engine = filled._engines[0]
+    engine = next(iter(filled._engines))
     store.create("plain", Scalable(target_error=1e-3))
     done = rebuild(store, "plain", TableSource(engine, reflect(engine, "members"), ["name"]))
     assert done.rows == 500
