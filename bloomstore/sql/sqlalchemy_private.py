@@ -10,9 +10,10 @@ Not here: any decision. What a fact means for a lookup or a write is decided whe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sqlalchemy.engine import create
 from sqlalchemy.engine.result import IteratorResult, Result, SimpleResultMetaData
 from sqlalchemy.event.attr import _EmptyListener
 from sqlalchemy.orm import Session
@@ -28,10 +29,9 @@ from sqlalchemy.util import EMPTY_DICT as NO_OPTIONS
 HAS_BINDS = hasattr(Session(), "binds")
 
 
-def binds_of(session: Any) -> Mapping[Any, Any]:
+def binds_of(session: Any) -> Any:
     """The session's engines by class or table."""
-    binds: Mapping[Any, Any] = session.binds if HAS_BINDS else session._Session__binds
-    return binds
+    return session.binds if HAS_BINDS else session._Session__binds
 
 
 def is_clean(session: Any) -> bool:
@@ -90,10 +90,9 @@ def is_idle(session: Any) -> bool:
     return transaction._parent is None and not transaction._connections and transaction.is_active
 
 
-def remaining_listeners(state: Any) -> Iterable[Any]:
+def remaining_listeners(state: Any) -> Any:
     """The listeners of do_orm_execute that come after the one that is running."""
-    listeners: Iterable[Any] = state._remaining_events()
-    return listeners
+    return state._remaining_events()
 
 
 def identity_class(mapper: Any) -> type:
@@ -201,16 +200,14 @@ def simple_parts(statement: Any) -> tuple[list[Any], tuple[Any, ...]] | None:
     return parts["_raw_columns"], parts.get("_where_criteria", ())
 
 
-def columns_of(statement: Any) -> list[Any]:
+def columns_of(statement: Any) -> Any:
     """The columns and entities of a SELECT, as they were given."""
-    columns: list[Any] = statement._raw_columns
-    return columns
+    return statement._raw_columns
 
 
-def criteria_of(statement: Any) -> tuple[Any, ...]:
+def criteria_of(statement: Any) -> Any:
     """The terms of WHERE."""
-    criteria: tuple[Any, ...] = statement._where_criteria
-    return criteria
+    return statement._where_criteria
 
 
 def with_criteria(statement: Any, criteria: tuple[Any, ...]) -> Any:
@@ -234,10 +231,9 @@ def is_bare_select(statement: Any) -> bool:
     )
 
 
-def sources_of(statement: Any) -> tuple[Any, ...]:
+def sources_of(statement: Any) -> Any:
     """What select_from() and joins have named."""
-    sources: tuple[Any, ...] = statement._from_obj
-    return sources
+    return statement._from_obj
 
 
 def clone_of(element: Any) -> Any:
@@ -377,6 +373,11 @@ def isolation_level_on_connect(dialect: Any) -> str | None:
 def commits_on_return(pool: Pool) -> bool:
     """Whether the pool commits what a connection leaves open when it comes back."""
     return pool._reset_on_return is ResetStyle.reset_commit
+
+
+def connects_by_dialect(pool: Pool) -> bool:
+    """Whether the pool makes connections as create_engine does, not by a function of the caller."""
+    return getattr(pool._creator, "__module__", "") == create.__name__
 
 
 def is_exhausted(pool: QueuePool) -> bool:

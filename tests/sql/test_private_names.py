@@ -114,6 +114,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "_has_events": lambda: sa.create_engine("sqlite://"),
     "_on_connect_isolation_level": sqlite.dialect,
     "_reset_on_return": lambda: QueuePool(cast("Any", lambda: sqlite3.connect(":memory:"))),
+    "_creator": lambda: sa.create_engine("sqlite://").pool,
     "_max_overflow": lambda: QueuePool(cast("Any", lambda: sqlite3.connect(":memory:"))),
     "_all_conns": lambda: SingletonThreadPool(cast("Any", lambda: sqlite3.connect(":memory:"))),
     "_clslevel": lambda: Session.dispatch.after_begin,  # type: ignore[attr-defined]
@@ -203,6 +204,12 @@ def test_no_other_file_uses_a_private_name() -> None:
 
 def test_classes_of_a_table_are_found() -> None:
     assert private.mappers_of(users) == [sa.inspect(User)]
+
+
+def test_functions_that_connect_are_noticed() -> None:
+    assert private.connects_by_dialect(sa.create_engine("sqlite://").pool)
+    creator = sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(":memory:"))
+    assert not private.connects_by_dialect(creator.pool)
 
 
 def test_engines_by_class_are_found() -> None:

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from sqlalchemy.engine import Connection, Engine, create_engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.events import ConnectionEvents
 from sqlalchemy.pool import NullPool
 
 from bloomstore.sql.databases import traits_of
-from bloomstore.sql.sqlalchemy_private import has_events
+from bloomstore.sql.sqlalchemy_private import connects_by_dialect, has_events
 
 # Events of statements and transactions, whose listeners are given a connection.
 _TOLD = """before_execute after_execute before_cursor_execute after_cursor_execute commit rollback
@@ -68,7 +68,7 @@ def may_set_next(engine: Engine) -> bool:
     if isinstance(pool, NullPool) and (
         any(map(_is_of_application, heard.connect))
         or bool(engine.dialect.dispatch.do_connect)
-        or getattr(pool._creator, "__module__", "") != create_engine.__module__  # not its own
+        or not connects_by_dialect(pool)
     ):
         return True
     return has_events(engine) and bool(engine.dispatch.engine_connect or _are_told_of_begin(engine))
