@@ -28,7 +28,6 @@ ROOMS = sorted(
 WITHOUT_MAP = set(
     """
     bloomstore
-    bloomstore/catalog
     bloomstore/cli/commands
     bloomstore/cli/support
     bloomstore/families
@@ -45,11 +44,6 @@ WITHOUT_MAP = set(
     bloomstore/sql/guards
     bloomstore/sql/outbox
     bloomstore/sql/schema
-    bloomstore/store
-    bloomstore/store/care
-    bloomstore/store/durable
-    bloomstore/store/process
-    bloomstore/store/write
     bloomstore/theory
     """.split()
 )

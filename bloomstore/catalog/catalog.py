@@ -35,7 +35,8 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from bloomstore.catalog import rows
+from bloomstore.catalog import frames, rows
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.catalog.environment import (
     MAP_BYTES,
     TABLES,
@@ -48,7 +49,6 @@ from bloomstore.catalog.journal_index import JournalIndex
 from bloomstore.catalog.room import Room
 from bloomstore.catalog.rows import Counters, Identity
 from bloomstore.catalog.transaction import Attempt, Reading, Settled, Writing
-from bloomstore.catalog.view import CatalogChange
 from bloomstore.catalog.witness import Witness
 from bloomstore.errors import StoreFailed
 
@@ -68,8 +68,8 @@ def make_catalog(path: Path, created_at: float, number: int) -> None:
     )
     counters = rows.pack_counters(Counters())
     first = {
-        b"identity": rows.frame("store", b"identity", identity),
-        b"counters": rows.frame("store", b"counters", counters),
+        b"identity": frames.frame("store", b"identity", identity),
+        b"counters": frames.frame("store", b"counters", counters),
     }
     make_environment(path, {"store": first})
 

@@ -1,36 +1,25 @@
-"""The rows of the catalog: typed values, their bytes, and the checksum around them.
+"""The rows of the catalog as typed values, and their payloads.
 
-In: a row, out: bytes; in: bytes, out: a row or DamagedRow. Every value is framed alike:
-
-    offset  size  field     meaning
-         0     4  checksum  crc32c of table name, 0 byte, key, and bytes 4.. of the value
-         4     2  version   1; a reader refuses anything greater
-         6     2  reserved  0
-         8   ...  payload   JSON (filters, stages, tombstones, store) or packed integers
-
-The key is part of the checksum, so a row that was moved to another place never fits.
+In: a row, out: bytes; in: bytes, out: a row or DamagedRow.
 
 Invariants
   1. Nothing here executes what it reads: JSON and fixed-width integers only.
-  2. A payload is checked field by field; what does not fit raises DamagedRow, never anything else.
+  2. A payload is checked field by field; one that makes no sense raises DamagedRow, never anything
+     else.
 
-Not here: LMDB (environment.py, catalog.py).
+Not here: the checksum around a payload (frames.py), the rows of the journal (journal_rows.py), LMDB
+(environment.py, catalog.py).
 """
 
 from __future__ import annotations
 
-import json
 import struct
-import sys
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
-
-import google_crc32c
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from bloomstore.catalog.fields import Fields
+from bloomstore.catalog.frames import dump, unframe
 from bloomstore.catalog.reasons import Reason
 from bloomstore.errors import DamagedRow, SpecError
 from bloomstore.families.contract import FilterSpec
@@ -40,41 +29,13 @@ from bloomstore.layout.layouts import geometry_of
 from bloomstore.segment.blocks import Ranges, bits_in, ranges_from
 from bloomstore.segment.header import SegmentHeader
 
-ROW_VERSION = 1
 Durability = Literal["commit", "process"]
 DURABILITIES: tuple[Durability, ...] = ("commit", "process")
 
-_FRAME = struct.Struct("<IHH")
-_VERSION = _FRAME.pack(0, ROW_VERSION, 0)[4:]
 _COUNTERS = struct.Struct("<QQQ")
-_JOURNAL = struct.Struct("<QIIQQQQ")
-FINGERPRINT_BYTES = 16
-_IS_LITTLE = sys.byteorder == "little"
 # Rows unpacked last: opening a filter reads its two rows eight times, 24 us each. Nobody changes
 # an unpacked row.
 _REMEMBERED = 256
-
-
-def frame(table: str, key: bytes, payload: bytes) -> bytes:
-    """Payload with version and checksum in front."""
-    named = google_crc32c.value(_named(table, key) + _VERSION)
-    return _FRAME.pack(google_crc32c.extend(named, payload), ROW_VERSION, 0) + payload
-
-
-def unframe(table: str, key: bytes, raw: bytes) -> bytes:
-    """Payload of a framed value. Raises DamagedRow."""
-    if len(raw) < _FRAME.size:
-        raise DamagedRow(table, key, f"value of {len(raw)} bytes is too short")
-    checksum, version, reserved = _FRAME.unpack_from(raw)
-    if google_crc32c.value(_named(table, key) + raw[4:]) != checksum:
-        raise DamagedRow(table, key, "checksum does not fit")
-    if version > ROW_VERSION or reserved:
-        raise DamagedRow(table, key, f"row version {version}, this library reads {ROW_VERSION}")
-    return raw[_FRAME.size :]
-
-
-def _named(table: str, key: bytes) -> bytes:
-    return table.encode() + b"\0" + key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,22 +120,6 @@ class StageRow:
             return set_bits
         ones = bits_in(self.spec.geometry, self.damaged)
         return set_bits - int((1.0 - self.spec.fill_limit) * ones)
-
-
-class JournalRow(NamedTuple):
-    """Fingerprints accepted for one stage, with the stage's counts after them.
-
-    A tuple, because every durable add makes one: a frozen dataclass takes 2 us, this 0.4.
-    """
-
-    sequence: int
-    filter_number: int
-    chain: int
-    stage: int
-    number: int
-    set_bits: int
-    keys: int
-    prints: NDArray[np.uint64]
 
 
 def pack_counters(counters: Counters) -> bytes:
@@ -333,41 +278,6 @@ def unpack_stage(key: bytes, payload: bytes) -> StageRow:
     )
 
 
-def frame_journal(key: bytes, row: JournalRow) -> bytes:
-    """A framed value: 48 bytes of integers, then the fingerprints one after the other.
-
-    They are copied once: 10^4 of them are 160 kB.
-    """
-    _, filter_number, chain, stage, number, set_bits, keys, prints = row
-    head = _JOURNAL.pack(filter_number, chain, stage, number, set_bits, keys, len(prints))
-    stored = prints if _IS_LITTLE else prints.astype("<u8")
-    named = google_crc32c.value(b"journal\0" + key + _VERSION + head)
-    checksum = google_crc32c.extend(named, stored)
-    return b"".join((_FRAME.pack(checksum, ROW_VERSION, 0), head, stored.data))
-
-
-def unpack_journal(key: bytes, payload: bytes) -> JournalRow:
-    """Inverse of pack_journal."""
-    if len(key) != 8:
-        raise DamagedRow("journal", key, "key has the wrong length")
-    if len(payload) < _JOURNAL.size:
-        raise DamagedRow("journal", key, f"value of {len(payload)} bytes is too short")
-    filter_number, chain, stage, number, set_bits, keys, count = _JOURNAL.unpack_from(payload)
-    if len(payload) != _JOURNAL.size + count * FINGERPRINT_BYTES:
-        raise DamagedRow("journal", key, f"{len(payload)} bytes for {count} fingerprints")
-    prints = np.frombuffer(payload, dtype="<u8", offset=_JOURNAL.size).reshape(count, 2)
-    return JournalRow(
-        sequence=int.from_bytes(key, "big"),
-        filter_number=filter_number,
-        chain=chain,
-        stage=stage,
-        number=number,
-        set_bits=set_bits,
-        keys=keys,
-        prints=prints.astype(np.uint64, copy=False),
-    )
-
-
 def pack_tombstone(file_name: str, reason: str) -> bytes:
     """JSON."""
     return dump({"file": file_name, "reason": reason})
@@ -424,8 +334,3 @@ def unpack_identity(payload: bytes) -> Identity:
         format=plain.get("format", int, 1),
         forgotten_below=plain.get("forgotten_below", int, 0),
     )
-
-
-def dump(plain: dict[str, Any]) -> bytes:
-    """JSON as the rows have it."""
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from bloomstore.catalog.view import CatalogChange, CatalogView
+from bloomstore.catalog.change import CatalogChange
+from bloomstore.catalog.view import CatalogView
 from bloomstore.errors import StoreFailed
 from bloomstore.held import Holding
 

@@ -19,9 +19,10 @@ import collections.abc as abc
 import json
 
 from bloomstore.catalog.catalog import Catalog
+from bloomstore.catalog.change import CatalogChange
+from bloomstore.catalog.frames import dump
 from bloomstore.catalog.reasons import code_of_older_text
-from bloomstore.catalog.rows import dump, stage_key
-from bloomstore.catalog.view import CatalogChange
+from bloomstore.catalog.rows import stage_key
 from bloomstore.errors import StoreFailed, StoreLocked, StoreReadOnly, UnsupportedVersion
 
 Step = abc.Callable[[CatalogChange], None]

@@ -1,22 +1,16 @@
-"""Stores and filters: the only place where journal, chain and catalog meet.
+"""Stores and filters: the only layer where journal, chain and catalog meet.
 
-open.py     `bloomstore.open`                    open_stores.py    which stores are open, forks
-startup.py   files opened and brought up
-store.py       Store                               filter.py      the handle of one filter
-view.py        a filter at one generation          open_files.py        open files, shared by all
-parts
-writer.py      plan, journal, bits                 stage_files.py      new files, tombstones
-checkpoint.py  sync, checksums, seal               recovery.py    what a dead holder or a crash left
-batch.py       one commit for many adds            batch_blocks.py     which batch an add belongs to
-bulk_load.py        many keys without a journal         writer_lock.py        writer lock, words,
-users
-coming_chain.py     a new chain beside the live one     stage_in_memory.py   its keys in memory,
-when many
-check.py       everything that is wrong            damage.py      whether bits are as they must be
-group_commit.py       one commit for many threads         single_commit.py    a durable add, nobody
-in the way
-problem.py     one finding of check                stats.py       numbers for people
-folder.py      the directory and its disk          notes.py       bytes for plugins
-backup.py      a consistent copy                   repair.py      what can be mended
-options.py     how a store is opened
+    options.py  how a store is opened, and checks of what callers pass
+    process/    what this process has open: files, locks, words
+    durable/    the ordered steps that survive a crash
+    view.py     a filter at one generation, and whether its "no" may be believed
+    stats.py    the numbers of a filter
+    write/      the roads of a key into a filter
+    care/       check, repair, backup
+    notes.py    small durable values for plugins
+    filter.py   Filter: the handle of one filter
+    store.py    Store: the public face of an open store
+    open.py     `bloomstore.open`
+
+The order is that of the ranks: a room imports only rooms above it in this list.
 """

@@ -24,9 +24,9 @@ import uuid
 from types import TracebackType
 from typing import Self
 
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.catalog.reasons import Reason
 from bloomstore.catalog.rows import Durability, FilterRow
-from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import (
     BatchError,
     BloomStoreError,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.journal_rows import JournalRow
+from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.catalog.view import CatalogView
 from bloomstore.errors import DamagedRow, FilterNotFound, StoreFailed
 from bloomstore.filters.chain import Chain

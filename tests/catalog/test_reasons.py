@@ -9,7 +9,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Scalable
-from bloomstore.catalog import rows, upgrade
+from bloomstore.catalog import frames, rows, upgrade
 from bloomstore.catalog.reasons import Reason, ReasonCode, code_of_older_text
 
 SPEC = Scalable(target_error=0.01, initial_capacity=100)
@@ -90,11 +90,11 @@ def test_the_step_leaves_rows_alone_that_cannot_be_read(tmp_path: Path) -> None:
             for key, payload in change.rows("filters"):
                 plain = json.loads(payload)
                 plain["fences"] = {"token": "being built"}
-                change.put_row("filters", key, rows.dump(plain))
+                change.put_row("filters", key, frames.dump(plain))
             for key, payload in change.rows("stages"):
                 plain = json.loads(payload)
                 del plain["poisoned_code"]
-                change.put_row("stages", key, rows.dump(plain))
+                change.put_row("stages", key, frames.dump(plain))
             table = change._tables["filters"]
             raw = bytes(change._transaction.get(b"damaged", db=table))
             change._transaction.put(b"damaged", raw[:-1] + b"!", db=table)

@@ -13,7 +13,7 @@ import pytest
 
 import bloomstore
 from bloomstore.catalog import upgrade
-from bloomstore.catalog.view import CatalogChange
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.errors import StoreLocked, StoreReadOnly, UnsupportedVersion
 from bloomstore.segment import header
 

@@ -16,7 +16,7 @@ import lmdb
 
 from bloomstore import kernels
 from bloomstore.catalog import catalog, environment
-from bloomstore.catalog.view import CatalogChange
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.segment import mapping
 from bloomstore.segment import segment as segments
 from bloomstore.segment.mapping import sync_directory

@@ -11,7 +11,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Dynamic, Fixed
-from bloomstore.catalog import rows
+from bloomstore.catalog import frames
 from bloomstore.catalog.rows import Durability
 from tests.support.soundness import assert_sound
 
@@ -37,13 +37,13 @@ class Reads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        real = rows.unframe
+        real = frames.unframe
 
         def unframe(table: str, key: bytes, raw: bytes) -> bytes:
             self.rows += 1
             return real(table, key, raw)
 
-        monkeypatch.setattr(rows, "unframe", unframe)
+        monkeypatch.setattr(frames, "unframe", unframe)
 
     def of(self, call: abc.Callable[[], object]) -> int:
         before = self.rows

@@ -10,7 +10,7 @@ import pytest
 
 import bloomstore
 from bloomstore import Scalable
-from bloomstore.catalog.rows import JournalRow
+from bloomstore.catalog.journal_rows import JournalRow
 from bloomstore.catalog.view import CatalogView
 
 NAMES = ["first", "second", "third"]

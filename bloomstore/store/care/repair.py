@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bloomstore import kernels
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.catalog.rows import FilterRow, StageRow
-from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, DamagedRow, StoreFailed
 from bloomstore.segment.blocks import block_checksums, blocks_in
 from bloomstore.segment.header import segment_number

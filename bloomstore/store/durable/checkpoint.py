@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
-from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.journal_rows import JournalRow
+from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.segment.blocks import block_checksums

@@ -19,7 +19,8 @@ import math
 import numpy as np
 
 from bloomstore import kernels
-from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
+from bloomstore.catalog.journal_rows import JournalRow
+from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.catalog.view import CatalogView
 from bloomstore.crash import crash_point
 from bloomstore.filters.count import keys_from_bits

@@ -22,9 +22,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bloomstore.catalog.change import CatalogChange
+from bloomstore.catalog.journal_rows import JournalRow
 from bloomstore.catalog.reasons import Reason
-from bloomstore.catalog.rows import FilterRow, JournalRow, StageRow
-from bloomstore.catalog.view import CatalogChange
+from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
 from bloomstore.families.stage import StageSpec

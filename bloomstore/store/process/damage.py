@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bloomstore import kernels
-from bloomstore.catalog.rows import JournalRow, StageRow
+from bloomstore.catalog.journal_rows import JournalRow
+from bloomstore.catalog.rows import StageRow
 from bloomstore.segment.blocks import blocks_in, damaged_blocks, touched_blocks
 from bloomstore.segment.segment import WORD_SET_BITS, Segment
 from bloomstore.store.process.words import APPLYING

@@ -16,10 +16,11 @@ import os
 import weakref
 
 from bloomstore.catalog.catalog import Catalog
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.catalog.pages import walk
 from bloomstore.catalog.reasons import Reason
 from bloomstore.catalog.rows import FilterRow, StageRow
-from bloomstore.catalog.view import CatalogChange, CatalogView
+from bloomstore.catalog.view import CatalogView
 from bloomstore.catalog.witness import Witness
 from bloomstore.crash import crash_point
 from bloomstore.errors import BloomStoreError, DamagedFile, StoreFailed

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import collections.abc as abc
 
+from bloomstore.catalog.change import CatalogChange
 from bloomstore.catalog.rows import FilterRow
-from bloomstore.catalog.view import CatalogChange
 from bloomstore.errors import BloomStoreError, SpecError, StoreFailed
 from bloomstore.families.contract import FilterSpec
 from bloomstore.filters.chain import Chain, Stage

@@ -11,8 +11,8 @@ from __future__ import annotations
 import collections.abc as abc
 
 from bloomstore import kernels
-from bloomstore.catalog.rows import JournalRow
-from bloomstore.catalog.view import CatalogChange
+from bloomstore.catalog.change import CatalogChange
+from bloomstore.catalog.journal_rows import JournalRow
 from bloomstore.crash import crash_point
 from bloomstore.kernels import OneKey
 from bloomstore.store.process.open_files import Core

@@ -246,7 +246,7 @@ def test_an_error_of_lmdb_is_an_error_of_the_store(
         def fail(*_: object) -> None:
             raise lmdb.MapFullError("full")
 
-        patch.setattr("bloomstore.catalog.view.CatalogChange.append_journal", fail)
+        patch.setattr("bloomstore.catalog.change.CatalogChange.append_journal", fail)
         with pytest.raises(StoreFailed, match="full"):
             users.add("never")
     assert "never" not in users
