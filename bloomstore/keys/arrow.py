@@ -184,8 +184,8 @@ def _leads_out(table: npt.NDArray[np.int64], texts: list[memoryview]) -> npt.NDA
     """Which views point outside of the text buffers."""
     length, _, number, offset = table.T
     sizes = np.array([len(text) for text in texts] or [0])
-    known = (number >= 0) & (number < len(texts))
-    end = np.where(known, sizes[np.where(known, number, 0)], -1)
+    exists = (number >= 0) & (number < len(texts))
+    end = np.where(exists, sizes[np.where(exists, number, 0)], -1)
     outside = (offset < 0) | (offset + length > end)
     leads_out: npt.NDArray[np.bool_] = (length < 0) | ((length > _INLINE_BYTES) & outside)
     return leads_out

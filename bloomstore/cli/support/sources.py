@@ -146,8 +146,8 @@ def _models(dotted: str | None) -> Any:
     return getattr(models, "metadata", models)
 
 
-def _refuse(args: Namespace, what: str, *names: str) -> None:
+def _refuse(args: Namespace, source: str, *names: str) -> None:
     for name in names:
         if getattr(args, name) is not None:
             flag = "--column" if name == "columns" else f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} does not go together with {what}")
+            raise UsageError(f"{flag} does not go together with {source}")
