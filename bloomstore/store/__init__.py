@@ -8,6 +8,7 @@
     write/      the roads of a key into a filter
     care/       check, repair, backup
     notes.py    small durable values for plugins
+    note_names.py  the names of notes that rooms of this package write
     filter.py   Filter: the handle of one filter
     store.py    Store: the public face of an open store
     open.py     `bloomstore.open`
