@@ -8,8 +8,8 @@ high half of a product takes the place of the modulo.
 
     mix(y)       (y ^ (y >> 32)) * 0x9E3779B97F4A7C15
     position j   high 64 bits of mix(h1 + j*h2) * bits                  (plain and sliced)
-    line        high 64 bits of h1 * lines                            (blocked)
-    in line j   9 bits of word j//7, from bit 9*(j%7) on; word 0 is h2, word w is mix(h2 + w*h1)
+    line         high 64 bits of h1 * lines                             (blocked)
+    in line j    9 bits of word j//7, from bit 9*(j%7) on; word 0 is h2, word w is mix(h2 + w*h1)
 
 Invariants
   1. This is part of the file format: a filter written years ago is read with the same arithmetic.

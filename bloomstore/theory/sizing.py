@@ -11,7 +11,7 @@ Cheat sheet (the symbols of this package; the documents use others)
 
     sliced   p = 1 - (1 - 1/m)^n            P = p^k             k = log2(1/P) at p = 1/2
     plain    p = 1 - (1 - 1/M)^(k n)        P = p^k             M = n ln(1/P) / (ln 2)^2
-    blocked  p = 1 - (1 - a/lines)^n       P = mixture over the loads of lines, 512 bits each
+    blocked  p = 1 - (1 - a/lines)^n        P = mixture over the loads of lines, 512 bits each
 
 The rule. A vector is *full* when another key might lift it over its fill limit, the fill at which
 its error is P; fullness is seen from the bits and never from the number of calls. The limit is not
