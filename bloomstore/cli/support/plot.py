@@ -14,13 +14,19 @@ from bloomstore.cli.support.arguments import UsageError
 
 # Forty per stage make a smooth curve; thousands of stages are one by themselves.
 MOST_POINTS, POINTS_PER_STAGE = 4000, 40
-# The curves begin where the first vector is this full; before, bits per key say nothing.
+# The curves begin where the first vector is this full; before, bits per key mean nothing.
 FIRST_SHARE = 0.2
-# The lowest error that is drawn, as a share of the largest: below it nobody looks.
+# The lowest error that is drawn, as a share of the largest: lower ones would flatten the curves.
 LOWEST_SHARE = 1e-5
-# Plain and sliced vectors are nearly the same: where they are, both must be seen.
-_DASHES = {"plain": (0, (1, 3)), "sliced": "-", "blocked": "-"}
-_COLOURS = {"plain": "black", "sliced": "tab:green", "blocked": "tab:red"}
+# Colours and dashes of the layouts, in their order. Plain and sliced vectors are nearly the same:
+# dots on a line show both where they are.
+_LOOKS = (
+    ("black", (0, (1, 3))),
+    ("tab:green", "-"),
+    ("tab:red", "-"),
+    ("tab:blue", "-"),
+    ("tab:purple", "-"),
+)
 
 
 def draw(
@@ -38,12 +44,13 @@ def draw(
     figure = Figure(figsize=(9, 7), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     space, wrong = figure.subplots(2, 1, sharex=True)
-    for layout, steps in reversed(chains.items()):  # plain last: its dots lie on sliced's line
+    # In reverse: plain comes last, so that its dots lie on the line of sliced.
+    for (layout, steps), (colour, dashes) in reversed([*zip(chains.items(), _LOOKS, strict=False)]):
         keys, bits, errors = curve(steps)
         looks = {
-            "color": _COLOURS[layout],
+            "color": colour,
             "linewidth": 2.2 if layout == chosen else 1.1,
-            "linestyle": _DASHES[layout],
+            "linestyle": dashes,
             "label": f"{layout} (chosen)" if layout == chosen else layout,
         }
         space.plot(keys, bits, **looks)
