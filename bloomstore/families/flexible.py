@@ -13,8 +13,7 @@ from bloomstore.families.fields import check_hashing, set_error, set_whole
 from bloomstore.families.promise import chain_error_with_luck
 from bloomstore.families.stage import FullBy, StageSpec
 from bloomstore.layout.contract import MAX_HASHES
-from bloomstore.layout.layouts import SCHEMES, Layout, Scheme
-from bloomstore.layout.plain import PlainGeometry
+from bloomstore.layout.layouts import BY_NAME, SCHEMES, Layout, Scheme
 from bloomstore.theory import flexible
 from bloomstore.theory.vector import capacity_for_error, plain_error
 
@@ -120,7 +119,7 @@ class Flexible(FilterSpec):
         bits = flexible.vector_bits(self.baseline_bits, speed)
         capacity = flexible.vector_capacity(self.baseline_capacity, speed)
         return StageSpec(
-            geometry=PlainGeometry(
+            geometry=BY_NAME[self.layout_name](
                 scheme=SCHEMES[self.scheme], slice_bits=bits, hashes=self.hashes
             ),
             capacity=capacity,
