@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+import bloomstore
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
 from bloomstore.errors import SpecError
 from bloomstore.families.contract import FilterSpec
@@ -72,3 +75,12 @@ def test_a_flexible_filter_takes_no_error_of_a_rebuild() -> None:
 def test_what_is_no_plain_form_is_refused(plain: dict[str, object]) -> None:
     with pytest.raises(SpecError):
         spec_from_dict(plain)
+
+
+def test_no_other_room_asks_which_family_it_has() -> None:
+    root = Path(bloomstore.__file__).parent
+    names = "|".join(kind.__name__ for kind in FAMILIES.values())
+    asks = re.compile(rf"isinstance\([^)]*\b({names})\b|type\([^)]*\) is ({names})\b")
+    elsewhere = [path for path in root.rglob("*.py") if path.parent.name != "families"]
+    assert len(elsewhere) > 100
+    assert [path for path in elsewhere if asks.search(path.read_text())] == []

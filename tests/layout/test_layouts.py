@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import bloomstore
 from bloomstore.errors import SpecError
 from bloomstore.layout.contract import Geometry, LayoutCode, SchemeCode
 from bloomstore.layout.layouts import BY_NAME, LAYOUTS, geometry_of
@@ -60,3 +64,12 @@ def test_more_keys_are_offered_than_are_new_the_higher_the_error(geometry: Geome
 def test_a_code_that_no_layout_has_is_refused() -> None:
     with pytest.raises(ValueError, match="99"):
         geometry_of(99, SchemeCode.SPREAD, 512, 3)
+
+
+def test_no_other_room_asks_which_layout_it_has() -> None:
+    root = Path(bloomstore.__file__).parent
+    names = "|".join(kind.__name__ for kind in LAYOUTS.values())
+    asks = re.compile(rf"LayoutCode\.|\b({names})\b|\blayout(_name)? (==|!=|in) [\"'(]")
+    elsewhere = [path for path in root.rglob("*.py") if path.parent.name != "layout"]
+    assert len(elsewhere) > 100
+    assert [path for path in elsewhere if asks.search(path.read_text())] == []
