@@ -24,6 +24,10 @@ from bloomstore.rebuild import (
 KINDS = ("txt", "csv", "parquet", "arrow", "feather")
 
 
+class Stop(Exception):
+    """Ends a rebuild in the middle, as if its process had been killed."""
+
+
 def make_file(folder: Path, kind: str, keys: list[str]) -> Path:
     path = folder / f"keys.{kind}"
     if kind == "txt":

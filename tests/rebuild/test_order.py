@@ -16,7 +16,7 @@ from bloomstore.rebuild import Incomplete, RebuildError, SourceError, give_up, o
 from bloomstore.rebuild.state import read_state
 from bloomstore.store.durable import checkpoint
 from bloomstore.store.write.coming_chain import Rebuild
-from tests.rebuild.sources import Listed, make_file, make_source
+from tests.rebuild.sources import Listed, Stop, make_file, make_source
 
 KEYS = [f"key {number}" for number in range(2000)]
 
@@ -28,10 +28,6 @@ def grown(store: bloomstore.Store) -> bloomstore.Filter:
     made.add_many(KEYS)
     made.add_many(f"deleted {number}" for number in range(2000))
     return made
-
-
-class Stop(Exception):
-    """Something that has nothing to do with the source."""
 
 
 def answers(filter_: bloomstore.Filter) -> list[bool]:

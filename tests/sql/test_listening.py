@@ -14,10 +14,8 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from bloomstore.sql import Answer, BloomPlugin, GuardedSession
+from tests.sql.support.kinds import only_servers, only_sqlite
 from tests.sql.support.models import Base, Team, User
-
-only_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
 
 
 def wrapped(engine: sa.Engine) -> list[str]:
@@ -69,7 +67,7 @@ def test_what_somebody_else_has_wrapped_stays(store, engine) -> None:
     del engine.dialect.do_execute
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"], indirect=True)
+@only_servers
 def test_who_stops_to_listen_loses_no_key_of_other_threads(store, engine, kind) -> None:
     """What was flushed before has its key, or the guard a fence; and nobody sees an error."""
     plugin = BloomPlugin(store, Base.metadata)

@@ -13,8 +13,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
+from tests.sql.support.kinds import only_postgresql, only_sqlite
 from tests.sql.support.models import Base, Team, User
-from tests.sql.support.tables import built, only_postgresql, only_sqlite, table_of, text_type
+from tests.sql.support.tables import built, table_of, text_type
 
 
 class Prefixed(sa.TypeDecorator[str]):

@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from bloomstore.sql import Answer, BloomPlugin
 from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.kinds import only_postgresql
 from tests.sql.support.models import User
-from tests.sql.support.tables import only_postgresql, rows_from, run, table_of
+from tests.sql.support.tables import rows_from, run, table_of
 
 
 def test_a_build_does_not_wait_for_an_idle_connection_under_autocommit(plugin, engine) -> None:

@@ -27,15 +27,12 @@ from bloomstore.sql.build.table_source import SelectSource, TableSource, reflect
 from bloomstore.sql.databases import postgresql
 from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.guards.guard import ActiveGuard
+from tests.rebuild.sources import Stop
 from tests.sql.support.checks import every_row_is_known
 from tests.sql.support.models import Base, Member, Team, User
-from tests.sql.support.workers import SECONDS, workers
+from tests.sql.support.workers import again_and_again, workers
 
 EMAILS = [f"{number:04}@x" for number in range(500)]
-
-
-class Stop(Exception):
-    """As if killed."""
 
 
 @pytest.fixture
@@ -332,13 +329,8 @@ def test_a_doubt_of_the_column_refuses_and_fences_nothing(
 def test_no_row_is_missed_while_others_write(
     checker: BloomPlugin, engine: sa.Engine, url: sa.URL, store: bloomstore.Store
 ) -> None:
-    rounds = 0
     with workers(url, store.path, "write", "write"):
-        ends = time.monotonic() + SECONDS
-        while time.monotonic() < ends or rounds < 2:
-            checker.rebuild(engine, patience=30)
-            rounds += 1
-            every_row_is_known(checker, engine)
+        again_and_again(checker, engine, lambda: checker.rebuild(engine, patience=30))
     assert every_row_is_known(checker, engine) > 20
     assert {stats["state"] for stats in checker.stats().values()} == {"valid"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,14 +16,14 @@ from bloomstore.cli.main import main
 from bloomstore.rebuild import Incomplete, RebuildError, SourceError, rebuild
 from bloomstore.rebuild.read_ahead import together
 from bloomstore.sql import Answer, BloomPlugin
-from bloomstore.sql.build import table_source
+from bloomstore.sql.build import fetch, table_source
 from bloomstore.sql.build.fetch import parts_of
 from bloomstore.sql.build.key_ranges import Range, divided
 from bloomstore.sql.build.table_source import TableSource, reflect
-from tests.sql.build.test_guard_source import Stop
+from tests.rebuild.sources import Stop
 from tests.sql.support.checks import every_row_is_known
 from tests.sql.support.models import User
-from tests.sql.support.workers import SECONDS, workers
+from tests.sql.support.workers import again_and_again, workers
 
 IDS = [*range(-40, 0), *range(1, 200), *range(1000, 1100)]  # unevenly spread
 
@@ -123,7 +122,7 @@ def test_a_row_that_one_range_lost_is_noticed(
         for part in real(*arguments):
             yield [value for value in part if value != 150]
 
-    monkeypatch.setattr(table_source, "parts_of", truncated)
+    monkeypatch.setattr(fetch, "parts_of", truncated)
     store.create("plain", Scalable(target_error=1e-3)).add("before")
     with pytest.raises(Incomplete, match="read 238 rows of 239"):
         rebuild(store, "plain", TableSource(engine, table, ["id"], parallel=4))
@@ -193,13 +192,11 @@ def test_sqlite_may_keep_other_values_in_a_column_of_integers(tmp_path: Path) ->
 def test_no_row_is_missed_while_others_write(
     checker: BloomPlugin, engine: sa.Engine, url: sa.URL, store: bloomstore.Store
 ) -> None:
-    rounds = 0
+    def in_parallel() -> None:
+        checker.rebuild(engine, User.id, patience=30, parallel=3)
+
     with workers(url, store.path, "write", "write"):
-        ends = time.monotonic() + SECONDS
-        while time.monotonic() < ends or rounds < 2:
-            checker.rebuild(engine, User.id, patience=30, parallel=3)
-            rounds += 1
-            every_row_is_known(checker, engine)
+        again_and_again(checker, engine, in_parallel)
     assert every_row_is_known(checker, engine) > 20
     assert checker.stats()["users.id"]["state"] == "valid"
 

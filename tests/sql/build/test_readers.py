@@ -19,9 +19,8 @@ from bloomstore.sql import Answer, BloomPlugin, BuildError
 from bloomstore.sql.build.table_source import SelectSource, TableSource, reflect
 from tests.sql.support import servers
 from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.kinds import only_mariadb, only_postgresql
 from tests.sql.support.models import Base, User
-
-ON_POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def tenant(url: sa.URL, engine: sa.Engine) -> Iterator[sa.Engine]:
         connection.exec_driver_sql("DROP ROLE tenant")
 
 
-@ON_POSTGRESQL
+@only_postgresql
 def test_rows_hidden_by_a_policy_are_never_absent(
     store: bloomstore.Store, engine: sa.Engine, tenant: sa.Engine
 ) -> None:
@@ -73,7 +72,7 @@ def test_rows_hidden_by_a_policy_are_never_absent(
     owner.unlisten()
 
 
-@ON_POSTGRESQL
+@only_postgresql
 def test_a_policy_that_binds_the_owner_too_is_refused(
     store: bloomstore.Store, engine: sa.Engine, tenant: sa.Engine
 ) -> None:
@@ -87,7 +86,7 @@ def test_a_policy_that_binds_the_owner_too_is_refused(
     plugin.unlisten()
 
 
-@ON_POSTGRESQL
+@only_postgresql
 def test_an_async_reader_is_refused_as_well(
     store: bloomstore.Store, engine: sa.Engine, tenant: sa.Engine
 ) -> None:
@@ -103,7 +102,7 @@ def test_an_async_reader_is_refused_as_well(
     asyncio.run(main())
 
 
-@ON_POSTGRESQL
+@only_postgresql
 def test_a_plain_filter_is_not_filled_through_a_policy_or_a_view_behind_one(
     store: bloomstore.Store, engine: sa.Engine, tenant: sa.Engine
 ) -> None:
@@ -187,7 +186,7 @@ def test_a_standby_is_no_source(store: bloomstore.Store) -> None:
         primary.dispose()
 
 
-@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@only_mariadb
 def test_a_read_only_server_is_no_source(store: bloomstore.Store, engine: sa.Engine) -> None:
     plain = store.create("plain", Scalable(target_error=1e-3, initial_capacity=100))
     plain.add("new@x")

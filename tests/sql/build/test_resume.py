@@ -16,13 +16,11 @@ from bloomstore.rebuild.order import Rebuilt
 from bloomstore.sql import BloomPlugin
 from bloomstore.sql.build import table_source
 from bloomstore.sql.build.table_source import TableSource, reflect
+from tests.rebuild.sources import Stop
+from tests.sql.support.kinds import only_mariadb, only_servers, only_sqlite
 from tests.sql.support.models import User
 
 SPEC = Scalable(target_error=1e-3, initial_capacity=1000)
-
-
-class Stop(Exception):
-    """As if killed."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +47,7 @@ def fill(engine: sa.Engine, keys: list[str]) -> None:
         connection.execute(sa.insert(User), [{"email": key} for key in keys])
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@only_sqlite
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_replaced_sqlite_file_is_read_from_the_beginning(
     store: bloomstore.Store, engine: sa.Engine, tmp_path: Path, in_place: bool
@@ -76,7 +74,7 @@ def test_a_replaced_sqlite_file_is_read_from_the_beginning(
     assert "a behind the position" in store["plain"]
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@only_sqlite
 def test_an_untouched_sqlite_file_goes_on(store: bloomstore.Store, engine: sa.Engine) -> None:
     fill(engine, [f"m{n:03}" for n in range(200)])
     store.create("plain", SPEC)
@@ -86,7 +84,7 @@ def test_an_untouched_sqlite_file_goes_on(store: bloomstore.Store, engine: sa.En
     assert (done.rows > 200, done.resumed_at > 0) == (True, True)  # one row comes again
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "postgresql"], indirect=True)
+@only_servers
 def test_a_table_that_was_made_anew_is_not_gone_on_with(
     store: bloomstore.Store, engine: sa.Engine, kind: str
 ) -> None:
@@ -110,7 +108,7 @@ def test_a_table_that_was_made_anew_is_not_gone_on_with(
     assert "a" in store["plain"]
 
 
-@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@only_mariadb
 @pytest.mark.parametrize("collation", ["utf8mb4_bin", "utf8mb4_unicode_ci"])
 def test_texts_that_the_server_sorts_by_their_beginning_are_all_read(
     store: bloomstore.Store, engine: sa.Engine, collation: str

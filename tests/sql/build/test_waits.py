@@ -21,10 +21,8 @@ from bloomstore.rebuild.state import read_state
 from bloomstore.sql import Answer, BloomPlugin, BuildError, GuardedSession
 from bloomstore.sql.build.table_source import TableSource, reflect
 from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.kinds import only_mariadb, only_postgresql, only_sqlite
 from tests.sql.support.models import Base, User
-
-ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-ON_POSTGRESQL = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
 
 
 def by_the_recipe(url: sa.URL, begin: str) -> sa.Engine:
@@ -42,7 +40,7 @@ def by_the_recipe(url: sa.URL, begin: str) -> sa.Engine:
     return engine
 
 
-@ON_SQLITE
+@only_sqlite
 @pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"])
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 def test_builds_work_with_the_recipe_for_pysqlite(
@@ -85,7 +83,7 @@ def another_database(url: sa.URL) -> Iterator[sa.Engine]:
     server.dispose()
 
 
-@ON_POSTGRESQL
+@only_postgresql
 @pytest.mark.parametrize("role", ["postgres", "plain"])
 def test_transactions_of_other_databases_are_not_waited_for(
     store: bloomstore.Store, engine: sa.Engine, url: sa.URL, role: str
@@ -115,7 +113,7 @@ def test_transactions_of_other_databases_are_not_waited_for(
         connection.exec_driver_sql("DROP ROLE plain")
 
 
-@ON_POSTGRESQL
+@only_postgresql
 def test_a_transaction_of_this_database_is_waited_for_and_named(
     store: bloomstore.Store, engine: sa.Engine, url: sa.URL
 ) -> None:
@@ -136,7 +134,7 @@ def test_a_transaction_of_this_database_is_waited_for_and_named(
     busy.dispose()
 
 
-@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@only_mariadb
 def test_a_transaction_of_mariadb_is_named(store: bloomstore.Store, engine: sa.Engine) -> None:
     store.create("plain", Scalable(target_error=1e-3, initial_capacity=100))
     source = TableSource(engine, reflect(engine, "users"), ["id"])
@@ -150,7 +148,7 @@ def test_a_transaction_of_mariadb_is_named(store: bloomstore.Store, engine: sa.E
         assert part in str(error.value)
 
 
-@ON_SQLITE
+@only_sqlite
 def test_a_process_that_holds_the_lock_of_sqlite_is_named(
     store: bloomstore.Store, engine: sa.Engine
 ) -> None:

@@ -16,8 +16,9 @@ import bloomstore
 from bloomstore.errors import StoreLocked
 from bloomstore.sql import Answer, BloomPlugin, Guard
 from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.kinds import only_postgresql
 from tests.sql.support.models import Base, Member, Team, User
-from tests.sql.support.tables import built, only_postgresql, run, table_of
+from tests.sql.support.tables import built, run, table_of
 
 
 def test_rows_that_a_commit_listener_writes_have_their_keys(plugin, engine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bloomstore.sql.databases.isolation import is_autocommit
-from tests.sql.support.tables import only_sqlite
+from tests.sql.support.kinds import only_sqlite
 
 
 @only_sqlite

@@ -15,11 +15,8 @@ from sqlalchemy.pool import NullPool
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from bloomstore.sql.attached import CHANGED
 from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.kinds import only_mariadb, only_postgresql, only_servers
 from tests.sql.support.models import Team, User
-
-only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-only_mariadb = pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
-servers = pytest.mark.parametrize("kind", ["postgresql", "mariadb"], indirect=True)
 
 
 def run(engine: sa.Engine, *statements: str) -> None:
@@ -212,7 +209,7 @@ class Placed(Own):
     email: Mapped[str | None] = mapped_column(String(60))
 
 
-@servers
+@only_servers
 @pytest.mark.parametrize("form", ["lasting", "local", "by a function"])
 def test_a_write_without_a_schema_reaches_the_guarded_one(
     store, engine, kind, elsewhere, form
@@ -243,7 +240,7 @@ def test_a_write_without_a_schema_reaches_the_guarded_one(
 TENANT: ContextVar[str] = ContextVar("tenant")
 
 
-@servers
+@only_servers
 @pytest.mark.parametrize(
     "event", ["checkout", "begin", "after_begin", "before_cursor_execute", "before_execute"]
 )
@@ -327,7 +324,7 @@ def test_a_pool_that_keeps_nothing_may_have_a_connection_for_each_tenant(
     plugin.unlisten()
 
 
-@servers
+@only_servers
 @pytest.mark.parametrize("event", ["checkout", "before_cursor_execute", "before_execute"])
 def test_a_guard_with_a_schema_knows_what_a_tenant_writes(
     store, engine, kind, elsewhere, event

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from bloomstore.sql import Answer, BloomPlugin, Guard
-from tests.sql.guards.test_foreign_programs import WRITES, interrupted, reflected
+from tests.sql.support.foreign_writes import WRITES, interrupted, reflected
 from tests.sql.support.models import Base, User
 
 

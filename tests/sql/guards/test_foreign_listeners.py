@@ -14,9 +14,10 @@ from sqlalchemy.sql import visitors
 
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from bloomstore.sql.guards import foreign_listeners
+from tests.sql.support.kinds import only_sqlite
 from tests.sql.support.models import Base, Team, User
 
-pytestmark = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+pytestmark = only_sqlite
 
 
 @pytest.fixture

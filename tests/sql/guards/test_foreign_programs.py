@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,23 +15,9 @@ import bloomstore
 from bloomstore.errors import BloomStoreError, SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard, GuardedSession
 from tests.sql.support.checks import every_row_is_known
+from tests.sql.support.foreign_writes import WRITES, interrupted, reflected
+from tests.sql.support.kinds import only_sqlite
 from tests.sql.support.models import Base, User
-
-only_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
-
-
-def reflected(engine: sa.Engine) -> sa.Table:
-    return sa.Table("users", sa.MetaData(), autoload_with=engine, resolve_fks=False)
-
-
-WRITES: dict[str, Any] = {
-    "text": lambda on, _: on.execute(sa.text("INSERT INTO users (id, email) VALUES (7, 'x@y')")),
-    "driver": lambda on, _: on.exec_driver_sql("INSERT INTO users (id, email) VALUES (7, 'x@y')"),
-    "table": lambda on, table: on.execute(sa.insert(table).values(id=7, email="x@y")),
-    "light": lambda on, _: on.execute(
-        sa.insert(sa.table("users", sa.column("id"), sa.column("email"))).values(id=7, email="x@y")
-    ),
-}
 
 
 @pytest.mark.parametrize("form", WRITES)
@@ -222,20 +208,6 @@ def test_wrong_arguments_are_named(store, plugin, engine) -> None:
     for names, call in wrong:
         with pytest.raises(SpecError, match=names):
             call()
-
-
-def interrupted(plugin: BloomPlugin, act: Any) -> None:
-    """Acts once, after the plugin has looked at the next statement and before it is sent."""
-    sees = plugin._capture._sees
-    done: list[int] = []
-
-    def once(*given: Any) -> None:
-        sees(*given)
-        if not done:
-            done.append(1)
-            act()
-
-    cast("Any", plugin._capture)._sees = once
 
 
 @pytest.mark.parametrize("form", WRITES)

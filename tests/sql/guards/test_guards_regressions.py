@@ -18,8 +18,9 @@ import bloomstore
 from bloomstore.errors import SpecError, StoreFailed
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, GuardedSession
 from bloomstore.sql.guards.guard import ActiveGuard
+from tests.sql.support.kinds import only_mariadb, only_postgresql, only_sqlite
 from tests.sql.support.models import Base, Team, User
-from tests.sql.support.tables import built, only_postgresql, run, table_of, text_type
+from tests.sql.support.tables import built, run, table_of, text_type
 
 
 class Color(str, enum.Enum):  # noqa: UP042  the older form, whose str() is its name
@@ -65,7 +66,7 @@ def test_one_name_is_one_guard(store) -> None:
         BloomPlugin(store, metadata)
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)  # the form is then the same
+@only_sqlite  # the form is then the same
 def test_another_database_does_not_fence_the_filter(store, engine, tmp_path) -> None:
     """A program that is pointed at a test database must not put production's guard in doubt."""
     table = table_of(sa.Integer)
@@ -95,7 +96,7 @@ def test_a_doubtful_guard_beside_a_sound_one(plugin, engine, store) -> None:
     assert store["users.email"].fences
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@only_sqlite
 @pytest.mark.parametrize("when", ["each connection", "text", "text before a question"])
 def test_temporary_triggers_are_seen(store, engine, when) -> None:
     """Those of SQLite belong to one connection, and are in no list of the file."""
@@ -292,7 +293,7 @@ def test_a_table_that_is_found_behind_the_first_schema_is_named_with_its_own(
     plugin.unlisten()
 
 
-@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@only_mariadb
 def test_what_later_listeners_do_to_a_new_connection_is_seen(store, plugin, engine) -> None:
     other = sa.create_engine(engine.url)
     late = BloomPlugin(store, Base.metadata)

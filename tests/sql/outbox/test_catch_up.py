@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,39 +27,8 @@ from bloomstore.sql.schema import migrate
 from bloomstore.sql.schema.outbox_tables import Outbox, outbox_name
 from tests.sql.support import outbox_models as fed
 from tests.sql.support.checks import Sent
-from tests.sql.support.outbox_models import (
-    Parcel,
-    asked,
-    elsewhere,
-    insert,
-    listening,
-    only_postgresql,
-    write,
-)
-
-
-@pytest.fixture
-def world(engine: sa.Engine) -> Iterator[sa.Engine]:
-    """The fed table; its engine is listened to by nobody: it is the writer elsewhere."""
-    fed.make(engine)
-    yield engine
-    fed.unmake(engine)
-
-
-@pytest.fixture
-def asking(world: sa.Engine) -> Iterator[sa.Engine]:
-    """The engine of those who ask."""
-    engine = sa.create_engine(world.url)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def plugin(store: bloomstore.Store, asking: sa.Engine) -> Iterator[BloomPlugin]:
-    plugin = listening(store, asking)
-    plugin.build(asking)
-    yield plugin
-    plugin.unlisten()
+from tests.sql.support.kinds import not_postgresql, only_mariadb, only_postgresql, only_sqlite
+from tests.sql.support.outbox_models import Parcel, asked, insert, listening, write
 
 
 @pytest.fixture
@@ -294,7 +263,7 @@ def test_a_guard_without_an_outbox_says_so(store, engine) -> None:
     plugin.unlisten()
 
 
-@elsewhere
+@not_postgresql
 def test_elsewhere_there_is_no_answer_without_an_opt_in(plugin, asking) -> None:
     assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.NO_ANSWER
     assert "no follower" in asked(asking, plugin, Parcel.code, "a").reason
@@ -488,7 +457,7 @@ def test_a_table_without_its_triggers_is_unknown_on_old_connections_too(
         write(world, "DROP TABLE parcels", "ALTER TABLE old RENAME TO parcels")
 
 
-@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+@only_sqlite
 @pytest.mark.parametrize("how", ["copied", "vacuumed"])
 def test_the_copy_of_an_sqlite_file_is_another_database(
     world, plugin, store, tmp_path, how
@@ -514,7 +483,7 @@ def test_the_copy_of_an_sqlite_file_is_another_database(
     engine.dispose()
 
 
-@pytest.mark.parametrize("kind", ["mariadb"], indirect=True)
+@only_mariadb
 def test_partitions_of_mariadb_are_vouched_for_or_unknown(engine, store) -> None:
     """EXCHANGE PARTITION brings rows in that run no trigger."""
     url = engine.url.render_as_string(hide_password=False)

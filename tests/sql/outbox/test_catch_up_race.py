@@ -23,13 +23,14 @@ from bloomstore.sql.databases import snapshot_sql
 from bloomstore.sql.outbox import catch_up as feed_module
 from bloomstore.sql.schema.outbox_tables import outbox_name
 from tests.sql.support import outbox_models as fed
+from tests.sql.support.kinds import only_postgresql
 from tests.sql.support.outbox_models import Parcel
 from tests.support.checkout import environment
 
 SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "1"))
 WRITERS = 4
 ENOUGH = 20  # rows to ask for, however slow the machine is
-pytestmark = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+pytestmark = only_postgresql
 
 
 @pytest.fixture

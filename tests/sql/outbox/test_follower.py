@@ -20,37 +20,8 @@ from bloomstore.sql.outbox.position import Position, clock
 from bloomstore.sql.schema import migrate
 from bloomstore.sql.schema.outbox_tables import Outbox, outbox_name
 from tests.sql.support import outbox_models as fed
-from tests.sql.support.outbox_models import (
-    Parcel,
-    asked,
-    elsewhere,
-    insert,
-    listening,
-    only_postgresql,
-    write,
-)
-
-
-@pytest.fixture
-def world(engine: sa.Engine) -> Iterator[sa.Engine]:
-    fed.make(engine)
-    yield engine
-    fed.unmake(engine)
-
-
-@pytest.fixture
-def asking(world: sa.Engine) -> Iterator[sa.Engine]:
-    engine = sa.create_engine(world.url)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def plugin(store: bloomstore.Store, asking: sa.Engine) -> Iterator[BloomPlugin]:
-    plugin = listening(store, asking)
-    plugin.build(asking)
-    yield plugin
-    plugin.unlisten()
+from tests.sql.support.kinds import not_postgresql, only_postgresql
+from tests.sql.support.outbox_models import Parcel, asked, insert, listening, write
 
 
 def waiting(engine: sa.Engine, column: str = "code") -> int:
@@ -118,7 +89,7 @@ def test_an_old_pass_is_worth_nothing(world, store, plugin, monkeypatch) -> None
     assert "since the host was started" in plugin.probe(Parcel.code, "zz").reason
 
 
-@elsewhere
+@not_postgresql
 def test_a_row_that_was_committed_late_is_not_lost(world, store, plugin, kind, monkeypatch) -> None:
     """Its id is lower than those that were applied before it could be seen."""
     if kind == "sqlite":
@@ -133,7 +104,7 @@ def test_a_row_that_was_committed_late_is_not_lost(world, store, plugin, kind, m
     assert plugin.probe(Parcel.code, "slow") is Answer.MAYBE
 
 
-@elsewhere
+@not_postgresql
 def test_rows_that_come_while_a_pass_runs_stay(world, store, plugin, monkeypatch) -> None:
     monkeypatch.setattr(follower, "CHUNK", 2)
     write(world, *(insert(number, f"c{number}") for number in range(5)))
@@ -156,7 +127,7 @@ def test_rows_that_come_while_a_pass_runs_stay(world, store, plugin, monkeypatch
     assert waiting(world) == waiting(world, "id") == 0
 
 
-@elsewhere
+@not_postgresql
 def test_a_key_that_could_not_be_added_stays_in_the_outbox(
     world, store, plugin, monkeypatch
 ) -> None:
@@ -168,7 +139,7 @@ def test_a_key_that_could_not_be_added_stays_in_the_outbox(
     assert "no follower" in plugin.probe(Parcel.code, "zz").reason
 
 
-@elsewhere
+@not_postgresql
 def test_one_store_has_each_outbox(world, store, plugin, tmp_path, asking) -> None:
     write(world, insert(1, "a"))
     Follower(world, store).run_once()
@@ -222,7 +193,7 @@ def stalled(world, store, monkeypatch) -> Iterator[Callable[[], list[follower.Pa
     own.dispose()
 
 
-@elsewhere
+@not_postgresql
 def test_a_stalled_follower_deletes_nothing_of_an_outbox_made_anew(
     world, asking, store, plugin, stalled
 ) -> None:
@@ -237,7 +208,7 @@ def test_a_stalled_follower_deletes_nothing_of_an_outbox_made_anew(
     assert plugin.probe(Parcel.code, "a12") is Answer.MAYBE
 
 
-@elsewhere
+@not_postgresql
 def test_ids_of_an_outbox_made_anew_begin_above_the_old_ones(world) -> None:
     last = f"SELECT max(id) FROM {outbox_name('parcels.code')}"
     write(world, insert(1, "a"))
@@ -250,7 +221,7 @@ def test_ids_of_an_outbox_made_anew_begin_above_the_old_ones(world) -> None:
         assert connection.execute(sa.text(last)).scalar_one() > old + 1
 
 
-@elsewhere
+@not_postgresql
 def test_a_stalled_follower_deletes_nothing_that_another_store_has_taken_over(
     world, asking, store, plugin, stalled, tmp_path
 ) -> None:
@@ -413,7 +384,7 @@ def test_keys_of_several_columns_and_uuids_are_followed(engine, store, kind) -> 
     write(engine, *(statement for outbox in outboxes for statement in outbox.drop()))
 
 
-@elsewhere
+@not_postgresql
 def test_writers_and_a_follower_lose_nothing(world, store, plugin, kind) -> None:
     """Threads with connections of their own, one of which is always slow to commit."""
     if kind == "sqlite":

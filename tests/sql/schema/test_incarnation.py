@@ -20,9 +20,8 @@ from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guarded, GuardedSession
 from bloomstore.sql.schema.incarnation import leave_token
 from tests.sql.support import servers
+from tests.sql.support.kinds import only_sqlite
 from tests.sql.support.models import Base, User
-
-ON_SQLITE = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
 
 def plugged(
@@ -61,7 +60,7 @@ def ask_in(session: Session, how: str) -> bool:
     return session.scalars(asked).first() is not None
 
 
-@ON_SQLITE
+@only_sqlite
 @pytest.mark.parametrize("how", ["get", "Guarded"])
 def test_a_restore_in_place_is_noticed_by_the_next_transaction(
     store: bloomstore.Store, engine: sa.Engine, how: str
@@ -77,7 +76,7 @@ def test_a_restore_in_place_is_noticed_by_the_next_transaction(
     plugin.unlisten()
 
 
-@ON_SQLITE
+@only_sqlite
 @pytest.mark.parametrize("how", ["get", "Guarded"])
 def test_a_restore_in_place_is_noticed_in_the_middle_of_a_transaction(
     store: bloomstore.Store, engine: sa.Engine, how: str
@@ -138,7 +137,7 @@ def test_nothing_is_sent_while_it_is_the_same(
     plugin.unlisten()
 
 
-@ON_SQLITE
+@only_sqlite
 def test_a_file_that_was_replaced_before_a_new_pool(
     store: bloomstore.Store, engine: sa.Engine, tmp_path: Path
 ) -> None:
@@ -208,7 +207,7 @@ def test_without_a_connection_nobody_knows(store: bloomstore.Store, url: sa.URL)
     engine.dispose()
 
 
-@ON_SQLITE
+@only_sqlite
 def test_beside_an_async_engine_nobody_knows(store: bloomstore.Store, engine: sa.Engine) -> None:
     async def main() -> None:
         other = create_async_engine(engine.url.set(drivername="sqlite+aiosqlite"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -80,10 +79,6 @@ def write(engine: sa.Engine, *statements: str) -> None:
 
 def insert(number: int, code: str) -> str:
     return f"INSERT INTO parcels (id, code) VALUES ({number}, '{code}')"
-
-
-only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-elsewhere = pytest.mark.parametrize("kind", ["sqlite", "mariadb"], indirect=True)
 
 
 def asked(engine: sa.Engine, plugin: BloomPlugin, column: Any, value: Any) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 
 import bloomstore
@@ -30,12 +29,6 @@ def built(store: bloomstore.Store, engine: sa.Engine, metadata: sa.MetaData) -> 
 
 def text_type(kind: str) -> sa.String:
     return sa.String(20, collation="utf8mb4_bin" if kind == "mariadb" else None)
-
-
-only_postgresql = pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-
-
-only_sqlite = pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 
 
 def run(engine: sa.Engine, *statements: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
 
 import bloomstore
+from bloomstore.sql import BloomPlugin
+from tests.sql.support.checks import every_row_is_known
 from tests.support.checkout import environment
 
 SECONDS = float(os.environ.get("BLOOMSTORE_TEST_SECONDS", "1"))
@@ -50,3 +53,13 @@ def start(url: sa.URL, store: Path, task: str, number: int) -> subprocess.Popen[
     line = process.stdout.readline()
     assert line, f"worker {task} ended: {process.wait()}"
     return process
+
+
+def again_and_again(checker: BloomPlugin, engine: sa.Engine, act: Callable[[], object]) -> None:
+    """Acts for SECONDS, and at least twice; after each time every row must be known."""
+    ends = time.monotonic() + SECONDS
+    rounds = 0
+    while time.monotonic() < ends or rounds < 2:
+        act()
+        rounds += 1
+        every_row_is_known(checker, engine)
