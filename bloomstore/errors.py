@@ -181,3 +181,45 @@ class BatchError(BloomStoreError):
 
 class StoreFailed(BloomStoreError):
     """The disk refused a write or a sync; what was not acknowledged is not promised."""
+
+
+# Rebuilding ------------------------------------------------------------------------
+
+
+class SourceError(BloomStoreError):
+    """A source cannot be read, or is not the one that was asked for."""
+
+
+class Incomplete(SourceError):
+    """The keys that were read are not all there are, or not of one state of the source."""
+
+
+class BadKey(BloomStoreError):
+    """A line, a field or an argument is not a key of the type that was asked for."""
+
+
+class RebuildError(BloomStoreError):
+    """A rebuild cannot go on as it was asked for; the filter is as it was."""
+
+
+class NotVerifiable(BloomStoreError):
+    """A filter that answers "maybe" to everything cannot be verified."""
+
+
+class NotCopyable(BloomStoreError):
+    """The bits of a filter cannot be taken over from another store; the message says why."""
+
+
+# Guarded databases -----------------------------------------------------------------
+
+
+class DatabaseError(BloomStoreError):
+    """A database could not be reached, or refused what it was asked to do."""
+
+
+class MigrationError(BloomStoreError):
+    """The tables of bloomstore could not be brought to a revision."""
+
+
+class BuildError(BloomStoreError):
+    """A guard could not be built; it goes on answering UNKNOWN."""

@@ -8,6 +8,7 @@
     sequences.py  fingerprints of one key, of a list and of a numpy array
     arrow.py      fingerprints of Arrow arrays, read where they lie
     batches.py    keys in any container, in chunks of bounded size
+    lines.py      keys from text, one per line
 
 Keys that are equal in Python have equal fingerprints, in every process, version and machine.
 Not here: positions (hashing), bits (kernels).

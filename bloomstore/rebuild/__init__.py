@@ -16,13 +16,13 @@ advice.py    when a rebuild pays
 Sources of databases and guards are in bloomstore.sql.
 """
 
+from bloomstore.errors import Incomplete, RebuildError, SourceError
 from bloomstore.rebuild.advice import Advice, advise
 from bloomstore.rebuild.copied_filter import copy_filter
 from bloomstore.rebuild.files import ArrowSource, CsvSource, ParquetSource
 from bloomstore.rebuild.order import PATIENCE, Rebuilt, give_up, rebuild
 from bloomstore.rebuild.plan import Plan, plan_rebuild
-from bloomstore.rebuild.rebuild_lock import RebuildError
-from bloomstore.rebuild.source import Batch, Incomplete, Source, SourceError
+from bloomstore.rebuild.source import Batch, Source
 from bloomstore.rebuild.state import State, read_state
 from bloomstore.rebuild.text_source import TextSource
 

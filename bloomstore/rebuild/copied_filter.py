@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 
 from bloomstore import Store
+from bloomstore.errors import SourceError
 from bloomstore.rebuild.order import Rebuilt
 from bloomstore.rebuild.rebuild_lock import only_rebuild
-from bloomstore.rebuild.source import SourceError
 from bloomstore.rebuild.state import forget_state
 from bloomstore.store.note_names import has_guard
 from bloomstore.store.write.copying import begin_copy

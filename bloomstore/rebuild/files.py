@@ -18,9 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bloomstore.errors import BadKey, Incomplete, SourceError
 from bloomstore.keys import Key
-from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, Source, SourceError
-from bloomstore.rebuild.text_source import PARSERS, BadKey, file_identity, reading
+from bloomstore.keys.lines import PARSERS
+from bloomstore.rebuild.source import BATCH_ROWS, Batch, Position, Source
+from bloomstore.rebuild.text_source import file_identity, reading
 
 
 class _Columns(Source):

@@ -29,13 +29,13 @@ from typing import Any, NamedTuple
 
 from bloomstore import Store
 from bloomstore.crash import crash_point
-from bloomstore.errors import SpecError
+from bloomstore.errors import Incomplete, RebuildError, SpecError
 from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild.foreign_keys import sample, why_foreign
 from bloomstore.rebuild.plan import plan_rebuild
 from bloomstore.rebuild.read_ahead import ahead
-from bloomstore.rebuild.rebuild_lock import RebuildError, only_rebuild
-from bloomstore.rebuild.source import Incomplete, Position, Source, require_own_source
+from bloomstore.rebuild.rebuild_lock import only_rebuild
+from bloomstore.rebuild.source import Position, Source, require_own_source
 from bloomstore.rebuild.state import State, forget_state, read_state, write_state
 from bloomstore.store.write.coming_chain import Rebuild, begin, is_live, left_behind, resume
 from bloomstore.store.write.stage_in_memory import Outgrown

@@ -14,14 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bloomstore import Store
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import RebuildError
 from bloomstore.segment.mapping import open_file
 
 FILE_NAME = "rebuild.lock"
-
-
-class RebuildError(BloomStoreError):
-    """A rebuild cannot go on as it was asked for; the filter is as it was."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from bloomstore import Store
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import SourceError
 from bloomstore.keys import Key
 from bloomstore.store.note_names import has_guard
 
@@ -31,14 +31,6 @@ from bloomstore.store.note_names import has_guard
 BATCH_ROWS = 262_144
 
 Position = Any  # JSON
-
-
-class SourceError(BloomStoreError):
-    """A source cannot be read, or is not what was asked for."""
-
-
-class Incomplete(SourceError):
-    """What was read is not all there is, or not of one state: nothing may be built from it."""
 
 
 class Batch(NamedTuple):

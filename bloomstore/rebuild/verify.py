@@ -16,17 +16,13 @@ from typing import Any
 import numpy as np
 
 from bloomstore import Store
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import NotVerifiable
 from bloomstore.keys import Key
 from bloomstore.rebuild.read_ahead import ahead
 from bloomstore.rebuild.source import Source, require_own_source
 
 PROBES = 100_000
 NAMED = 10  # missing keys that are shown
-
-
-class NotVerifiable(BloomStoreError):
-    """A filter that answers "maybe" to everything cannot be verified."""
 
 
 @dataclass(slots=True)

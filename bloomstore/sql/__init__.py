@@ -9,10 +9,12 @@ plugin.build(engine)
 plugin.probe(User.id, 42)
 """
 
+from bloomstore.errors import BuildError
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.ask.option import Guarded
 from bloomstore.sql.ask.session import GuardedSession
-from bloomstore.sql.build.build import BuildError, Built
+from bloomstore.sql.build.build import Built
+from bloomstore.sql.build.table_source import SelectSource, TableSource
 from bloomstore.sql.engine_url import plugin_of
 from bloomstore.sql.guards.declaration import Guard
 from bloomstore.sql.plugin import BloomPlugin
@@ -25,5 +27,7 @@ __all__ = [
     "Guard",
     "Guarded",
     "GuardedSession",
+    "SelectSource",
+    "TableSource",
     "plugin_of",
 ]

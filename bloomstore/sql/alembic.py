@@ -33,10 +33,10 @@ from typing import Any
 import sqlalchemy as sa
 
 import bloomstore
-from bloomstore.errors import SpecError
+from bloomstore.errors import MigrationError, SpecError
 from bloomstore.sql.databases import database_of, is_known
 from bloomstore.sql.guards.declaration import Declared, declared_on, name_of
-from bloomstore.sql.schema.migrate import MigrationError, needs_alembic
+from bloomstore.sql.schema.migrate import needs_alembic
 from bloomstore.sql.schema.outbox_tables import Outbox
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
 

@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
-from bloomstore.errors import SpecError
+from bloomstore.errors import BuildError, SpecError
 from bloomstore.families.contract import FilterSpec
 from bloomstore.rebuild import Rebuilt, rebuild
 from bloomstore.sql.answer import Answer
@@ -36,7 +36,7 @@ from bloomstore.sql.ask.listened_engines import ListenedEngines
 from bloomstore.sql.ask.probes import Probes
 from bloomstore.sql.ask.session_factories import listen_to_sessions
 from bloomstore.sql.ask.session_facts import bypassed
-from bloomstore.sql.build.build import BuildError, Built, build_guard
+from bloomstore.sql.build.build import Built, build_guard
 from bloomstore.sql.build.build_lock import only_builder
 from bloomstore.sql.build.guard_source import GuardSource
 from bloomstore.sql.capture.autocommit_lock import Flight

@@ -13,11 +13,10 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 
 import bloomstore
-from bloomstore.errors import SpecError
+from bloomstore.errors import MigrationError, SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard
 from bloomstore.sql.alembic import InvalidateGuard, include_object
 from bloomstore.sql.schema import migrate
-from bloomstore.sql.schema.migrate import MigrationError
 from bloomstore.sql.schema.outbox_tables import outbox_name
 
 MAKES = (

@@ -10,10 +10,9 @@ import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
+from bloomstore.errors import DatabaseError, MigrationError
 from bloomstore.sql.schema import incarnation, migrate, registry
-from bloomstore.sql.schema.connect import DatabaseError
 from bloomstore.sql.schema.incarnation import ensure_incarnation
-from bloomstore.sql.schema.migrate import MigrationError
 
 REVISIONS = [
     script.revision for script in ScriptDirectory(str(migrate.location())).walk_revisions()

@@ -14,12 +14,12 @@ import pytest
 import bloomstore
 from bloomstore import Dynamic, FilterSpec, Fixed, Flexible, Scalable, Sequence
 from bloomstore.cli.main import main
-from bloomstore.errors import SpecError
+from bloomstore.errors import NotCopyable, SpecError
 from bloomstore.rebuild import SourceError, TextSource, copy_filter, give_up, rebuild
 from bloomstore.rebuild.state import read_state
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.store.durable import trust
-from bloomstore.store.write.copying import NotCopyable, begin_copy
+from bloomstore.store.write.copying import begin_copy
 
 KEYS = [f"key {number}" for number in range(3000)]
 ABSENT = [f"absent {number}" for number in range(20_000)]

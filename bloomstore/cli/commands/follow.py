@@ -83,7 +83,8 @@ def _go_on(follower: Follower, args: Namespace, progress: Progress, out: TextIO)
 
     A database that cannot be reached may come back, so it is reported and tried again.
     """
-    from bloomstore.sql.schema.connect import DatabaseError, plainly
+    from bloomstore.errors import DatabaseError
+    from bloomstore.sql.schema.connect import plainly
 
     printed: dict[str, str] = {}
 

@@ -18,7 +18,7 @@ from bloomstore.cli.support.arguments import add_json, add_name, add_store
 from bloomstore.cli.support.documents import print_json
 from bloomstore.cli.support.inputs import add_key_options, input_bytes, read_pieces, require_keys
 from bloomstore.cli.support.progress import Progress
-from bloomstore.rebuild.text_source import Piece
+from bloomstore.keys.lines import Piece
 
 HELP = "say of each key whether it is certainly absent"
 EXAMPLES = """\

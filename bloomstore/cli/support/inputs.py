@@ -1,6 +1,6 @@
 """Keys from arguments, files and standard input, in pieces of bounded size.
 
-In: the options of add_key_options, out: Pieces of rebuild/text_source.py, which says what a line
+In: the options of add_key_options, out: Pieces of keys/lines.py, which says what a line
 is.
 """
 
@@ -15,8 +15,8 @@ from stat import S_ISREG
 from typing import cast
 
 from bloomstore.cli.support.arguments import UsageError
-from bloomstore.rebuild import text_source
-from bloomstore.rebuild.text_source import PARSERS, Piece, Readable, parse_lines, stream_pieces
+from bloomstore.keys import lines as text_lines
+from bloomstore.keys.lines import PARSERS, Piece, Readable, parse_lines, stream_pieces
 
 
 def add_key_options(parser: ArgumentParser) -> None:
@@ -84,6 +84,6 @@ def _sources(args: Namespace) -> list[str]:
 
 def _argument_pieces(texts: list[str], key_type: str) -> abc.Iterator[Piece]:
     lines = [word.encode("utf-8", "surrogateescape") for word in texts]
-    for start in range(0, len(lines), text_source.PIECE_KEYS):
-        some = lines[start : start + text_source.PIECE_KEYS]
+    for start in range(0, len(lines), text_lines.PIECE_KEYS):
+        some = lines[start : start + text_lines.PIECE_KEYS]
         yield from parse_lines(some, key_type, "argument", start + 1, 0)

@@ -21,8 +21,8 @@ from typing import Any
 
 from bloomstore import Store
 from bloomstore.cli.support.arguments import UsageError, whole_number
+from bloomstore.keys.lines import PARSERS
 from bloomstore.rebuild import ArrowSource, CsvSource, ParquetSource, Source, TextSource
-from bloomstore.rebuild.text_source import PARSERS
 
 _COLUMNS: dict[str, Any] = {
     ".parquet": ParquetSource,

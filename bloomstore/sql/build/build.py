@@ -16,9 +16,9 @@ from math import ceil
 
 from sqlalchemy.engine import Connection, Engine
 
-from bloomstore.errors import BloomStoreError, FilterExists, FilterNotFound
+from bloomstore.catalog.reasons import Reason, ReasonCode
+from bloomstore.errors import BuildError, FilterExists, FilterNotFound, Incomplete
 from bloomstore.rebuild.plan import HEADROOM
-from bloomstore.rebuild.source import Incomplete
 from bloomstore.sql.build.ceremony import Ceremony
 from bloomstore.sql.build.fetch import count_rows, whole_rows
 from bloomstore.sql.build.snapshot import NotWhole, snapshot
@@ -27,11 +27,8 @@ from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.outbox.position import new_snapshot
 
+BEING_BUILT = Reason(ReasonCode.BEING_BUILT, "being built")
 CHUNK = 65_536  # rows: keys of one durable add
-
-
-class BuildError(BloomStoreError):
-    """A guard could not be built; it goes on answering UNKNOWN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ def _build(
     _make_filter(guard, engine, ceremony)
     # From here on the outbox, if there is one, has the keys that writers do not know.
     deleted = ceremony.announce({"build": ""}).deleted  # keys of a filter that is caught up stay
-    tokens = list(guard.filter.fences) or [guard.filter.fence("being built")]
+    tokens = list(guard.filter.fences) or [guard.filter.fence(BEING_BUILT)]
     ceremony.wait_for_writers(patience)
     with snapshot(engine, ceremony.why_another) as connection:
         base = new_snapshot(connection) if ceremony.has_outbox else {}

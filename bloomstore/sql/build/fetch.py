@@ -20,7 +20,7 @@ from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.types import NullType
 
-from bloomstore.rebuild.source import Incomplete
+from bloomstore.errors import Incomplete
 from bloomstore.sql.databases import database_of
 from bloomstore.sql.databases.drivers import plain_text
 

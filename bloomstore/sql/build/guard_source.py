@@ -18,9 +18,8 @@ from sqlalchemy import MetaData, text
 from sqlalchemy.engine import Engine
 
 from bloomstore import Store
-from bloomstore.errors import FilterExists, FilterNotFound
+from bloomstore.errors import FilterExists, FilterNotFound, SourceError
 from bloomstore.keys import Key
-from bloomstore.rebuild.source import SourceError
 from bloomstore.sql.build.ceremony import Ceremony
 from bloomstore.sql.build.table_source import TableSource, reflect
 from bloomstore.sql.databases.canonical import Unclear, stored_keys

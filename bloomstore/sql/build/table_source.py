@@ -41,15 +41,16 @@ from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from sqlalchemy.types import NullType
 
+from bloomstore.errors import DatabaseError, Incomplete, SourceError
 from bloomstore.keys import Key
 from bloomstore.rebuild.read_ahead import together
-from bloomstore.rebuild.source import BATCH_ROWS, Batch, Incomplete, Position, Source, SourceError
+from bloomstore.rebuild.source import BATCH_ROWS, Batch, Position, Source
 from bloomstore.sql.build.fetch import count_rows, counted, parts_of, whole_rows
 from bloomstore.sql.build.key_ranges import Range, bound, divided
 from bloomstore.sql.build.snapshot import NotWhole, outside, require_source, snapshot
 from bloomstore.sql.databases import KINDS, database_of, is_known
 from bloomstore.sql.databases.contract import StillOpen
-from bloomstore.sql.schema.connect import DatabaseError, engine_of
+from bloomstore.sql.schema.connect import engine_of
 from bloomstore.sql.schema.incarnation import read_identity
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from sqlalchemy.engine import Engine
 
 from bloomstore import BloomStoreError, Filter, Scalable, Store
-from bloomstore.catalog.reasons import Reason
+from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.errors import FilterExists, FilterNotFound, StoreReadOnly
 from bloomstore.sql.databases.canonical import Canon
 from bloomstore.sql.guards import key_form
@@ -40,9 +40,9 @@ log = logging.getLogger("bloomstore.sql")
 
 T = TypeVar("T")
 
-NOT_BUILT = "not built yet"
+NOT_BUILT = Reason(ReasonCode.NOT_BUILT, "not built yet")
 NOT_SEEN = "its database has not been seen yet"
-INVALID = "a migration has invalidated it"
+INVALID = Reason(ReasonCode.INVALIDATED, "a migration has invalidated it")
 
 
 class TrustedFilter:
@@ -85,9 +85,10 @@ class TrustedFilter:
     def fence(self, reason: str | Reason) -> None:
         """Makes every process answer UNKNOWN until a build has read the rows."""
         with self.store.apart():
-            standing = self.with_filter(lambda users: users.fences).values()
+            before = self.with_filter(lambda users: len(users.fences))
             self.with_filter(lambda users: users.fence(reason, renew=True))
-        if str(reason) not in standing:  # one line for each reason, however often it is raised
+            after = self.with_filter(lambda users: len(users.fences))
+        if after > before:  # one line for each reason, however often it is raised
             log.warning("guard %s answers UNKNOWN until it is built again: %s", self.name, reason)
 
     # The live database -------------------------------------------------------------
@@ -129,7 +130,7 @@ class TrustedFilter:
         if doubt and self.record().form:
             self._tell(doubt)
 
-    def _tell(self, doubt: str) -> None:
+    def _tell(self, doubt: str | Reason) -> None:
         """Fences a sound filter for other processes; a failure is tried again at the next doubt."""
         try:
             if self.filter.state.is_certain:
@@ -195,7 +196,7 @@ class TrustedFilter:
                 f"its record has version {record.version}: a later version of bloomstore built it"
             )
         if not record.form:
-            return NOT_BUILT
+            return NOT_BUILT.text
         if record.guarded != self.fresh_record().guarded:
             return f"the filter {self.name!r} was built for {record.table} {record.columns}"
         if record.store != self.store.incarnation:
@@ -212,16 +213,18 @@ class TrustedFilter:
                 return f"another database: its {name} is {value}, was {was} when it was built"
         if record.token in self._distrusted.values():
             return "the database was restored, or built with another store, since it was built"
-        doubt = ""
+        reason: str | Reason = ""
         if record.form != self.form():
-            doubt = f"the column is {self.form()}, was {record.form} when it was built"
+            reason = f"the column is {self.form()}, was {record.form} when it was built"
         elif self._live.epoch > record.epoch:  # if it is lower, this process has not seen it yet
-            doubt = INVALID
+            reason = INVALID
         elif self.has_outbox is not bool(record.feed):  # keys came, or will come, in another way
-            return NOT_BUILT if self.has_outbox else "it was built with an outbox: build it again"
-        if doubt:
-            self._tell(doubt)
-        return doubt
+            if self.has_outbox:
+                return NOT_BUILT.text
+            return "it was built with an outbox: build it again"
+        if reason:
+            self._tell(reason)
+        return str(reason)
 
     def _still_doubts(self) -> bool:
         """Whether the doubt stands; another process may have built the filter by now."""

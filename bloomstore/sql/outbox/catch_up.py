@@ -41,6 +41,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.engine import Connection, Dialect
 
+from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.errors import BloomStoreError, StoreReadOnly
 from bloomstore.keys import Key
 from bloomstore.sql.attached import MOVING, has_caught_up, mark_caught_up
@@ -55,9 +56,15 @@ from bloomstore.sql.schema.outbox_tables import key_names, outbox_name, trigger_
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
 
 LONGEST = 50_000  # keys that one asker reads; the follower reads any number
-BEHIND = f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it"
-PURGED = "keys were purged from its outbox before they were read"
-UNFED = "triggers of its outbox are missing or do not always run: make the outbox anew"
+BEHIND = Reason(
+    ReasonCode.BEHIND,
+    f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it",
+)
+PURGED = Reason(ReasonCode.PURGED, "keys were purged from its outbox before they were read")
+UNFED = Reason(
+    ReasonCode.UNFED,
+    "triggers of its outbox are missing or do not always run: make the outbox anew",
+)
 REWRITTEN = "the table was rewritten (TRUNCATE, COPY FREEZE ...) after the transaction's snapshot"
 NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
 
@@ -214,7 +221,7 @@ class Feed:
         """Writes the position down, for other processes and the next start."""
         self.position.write()
 
-    def _fence(self, reason: str) -> str:
+    def _fence(self, reason: str | Reason) -> str:
         with contextlib.suppress(StoreReadOnly):
             self._guard.fence(reason)
-        return reason
+        return str(reason)

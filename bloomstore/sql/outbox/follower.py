@@ -32,16 +32,16 @@ from sqlalchemy import Column, Connection, Engine, MetaData, Table, Uuid, text
 from sqlalchemy.types import NullType
 
 from bloomstore import Store
-from bloomstore.errors import SpecError
+from bloomstore.catalog.reasons import ReasonCode
+from bloomstore.errors import DatabaseError, SpecError
 from bloomstore.sql.databases import database_of, traits_of
 from bloomstore.sql.databases.snapshot_sql import XMIN
 from bloomstore.sql.guards.declaration import Declared, Guard
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.live_table import read_live
 from bloomstore.sql.guards.record import read_record
-from bloomstore.sql.outbox.catch_up import BEHIND, Feed
+from bloomstore.sql.outbox.catch_up import Feed
 from bloomstore.sql.outbox.position import BuildSnapshot, clock, flush_commits
-from bloomstore.sql.schema.connect import DatabaseError
 from bloomstore.sql.schema.incarnation import read_identity
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
 from bloomstore.sql.schema.registry import Entry, Unreadable, read_registry
@@ -103,7 +103,8 @@ class Follower:
         feed = Feed(guard)
         snapshot = feed.position.snapshot()
         doubt = guard.why_unknown()
-        if snapshot is None or (doubt and BEHIND not in doubt):
+        is_behind = not guard.doubt and guard.filter.fences_for(ReasonCode.BEHIND)
+        if snapshot is None or (doubt and not is_behind):
             return Pass(entry.name, doubt=doubt)
         if traits_of(connection.dialect).has_transaction_ids:
             return self._catch_up(connection, guard, feed, snapshot)
@@ -134,7 +135,7 @@ class Follower:
     ) -> Pass:
         position = feed.position.of(snapshot)
         outbox = feed.outbox(connection.dialect)
-        tokens = [token for token, why in guard.filter.fences.items() if why == BEHIND]
+        tokens = guard.filter.fences_for(ReasonCode.BEHIND)
         began = clock()
         connection = connection.execution_options(isolation_level="REPEATABLE READ")
         with connection.begin():

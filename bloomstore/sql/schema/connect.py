@@ -8,12 +8,8 @@ from contextlib import contextmanager
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
 
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import DatabaseError
 from bloomstore.sql.databases import KINDS, database_of, is_known
-
-
-class DatabaseError(BloomStoreError):
-    """A database could not be reached or did not do what it was asked."""
 
 
 def engine_of(url: str, *, may_be_new: bool = False) -> Engine:

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, inspect, make_url
 
 import bloomstore
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import MigrationError
 from bloomstore.sql.databases import database_of
 from bloomstore.sql.schema.connect import plainly, reached
 from bloomstore.sql.schema.incarnation import TABLE as INCARNATION
@@ -27,10 +27,6 @@ from bloomstore.sql.schema.registry import TABLE as REGISTRY
 from bloomstore.sql.schema.registry import Entry, Unreadable, read_registry
 
 VERSION_TABLE = "bloomstore_alembic_version"
-
-
-class MigrationError(BloomStoreError):
-    """The tables could not be brought to a revision."""
 
 
 def location() -> Path:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bloomstore import kernels
 from bloomstore.catalog.rows import StageRow
-from bloomstore.errors import BloomStoreError
+from bloomstore.errors import NotCopyable
 from bloomstore.filters.chain import Stage
 from bloomstore.held import whole
 from bloomstore.store.durable import stage_files
@@ -26,10 +26,6 @@ from bloomstore.store.process.open_store import OpenStore
 from bloomstore.store.view import FilterView, counts_of, load_view
 from bloomstore.store.write import writer
 from bloomstore.store.write.coming_chain import Rebuild, begin_in
-
-
-class NotCopyable(BloomStoreError):
-    """A filter whose bits cannot be taken over; the message says why."""
 
 
 @whole

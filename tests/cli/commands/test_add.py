@@ -10,7 +10,7 @@ import pytest
 import bloomstore
 from bloomstore.cli.support import inputs
 from bloomstore.keys import Key
-from bloomstore.rebuild import text_source
+from bloomstore.keys import lines as text_lines
 from tests.cli.runner import Cli, Terminal
 
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_missing_says_what_was_added_before(
 def test_a_full_filter_says_how_many_keys_it_took(
     cli: Cli, new_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_source, "PIECE_KEYS", 64)
+    monkeypatch.setattr(text_lines, "PIECE_KEYS", 64)
     cli.ok("create", new_store, "few", "--fixed", "--capacity", "200")
     lines = "".join(f"{number}\n" for number in range(5000)).encode()
     result = cli("add", new_store, "few", "--type", "int", stdin=lines)
@@ -134,8 +134,8 @@ def test_a_full_filter_says_how_many_keys_it_took(
 def test_many_keys_in_small_pieces_are_all_added(
     cli: Cli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_source, "PIECE_BYTES", 7)  # lines lie across the ends of reads
-    monkeypatch.setattr(text_source, "PIECE_KEYS", 2)
+    monkeypatch.setattr(text_lines, "PIECE_BYTES", 7)  # lines lie across the ends of reads
+    monkeypatch.setattr(text_lines, "PIECE_KEYS", 2)
     keys = [f"key {number}" * (number % 4) for number in range(300)]
     path = tmp_path / "keys"
     path.write_text("".join(f"{key}\n" for key in keys))
@@ -146,8 +146,8 @@ def test_many_keys_in_small_pieces_are_all_added(
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory(
     cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_source, "PIECE_BYTES", 1 << 16)
-    monkeypatch.setattr(text_source, "MOST_KEY_BYTES", 1 << 20)
+    monkeypatch.setattr(text_lines, "PIECE_BYTES", 1 << 16)
+    monkeypatch.setattr(text_lines, "MOST_KEY_BYTES", 1 << 20)
     result = cli("add", store, "seen", stdin=b"fine\n" + b"x" * (3 << 20))
     assert result.status == 2
     assert "standard input, line 2: expected a key of at most 1 MiB" in result.err

@@ -184,7 +184,7 @@ def test_purged_keys_put_the_guard_in_doubt_until_it_is_built(world, asking, plu
         "UPDATE bloomstore_guards SET floor = CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
         " WHERE name = 'parcels.id'",
     )
-    assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.PURGED
+    assert asked(asking, plugin, Parcel.id, 1).reason == feed_module.PURGED.text
     assert asked(asking, plugin, Parcel.code, "zz") is Answer.ABSENT
     assert plugin.build(asking)
     assert asked(asking, plugin, Parcel.id, 1) is Answer.MAYBE
@@ -195,7 +195,7 @@ def test_purged_keys_put_the_guard_in_doubt_until_it_is_built(world, asking, plu
 def test_a_delta_that_is_too_long_is_doubt(world, asking, plugin, monkeypatch) -> None:
     monkeypatch.setattr(feed_module, "LONGEST", 3)
     write(world, *(insert(number, "a") for number in range(4)))
-    assert asked(asking, plugin, Parcel.id, 9).reason == feed_module.BEHIND
+    assert asked(asking, plugin, Parcel.id, 9).reason == feed_module.BEHIND.text
     assert plugin.build(asking)
     assert asked(asking, plugin, Parcel.id, 9) is Answer.ABSENT
 
@@ -206,7 +206,7 @@ def test_an_outbox_that_was_made_anew_is_not_believed(world, asking, plugin) -> 
     write(world, *outbox.drop())
     write(world, insert(1, "a"))
     write(world, *outbox.create())
-    assert asked(asking, plugin, Parcel.id, 1).reason == INVALID
+    assert asked(asking, plugin, Parcel.id, 1).reason == INVALID.text
     assert plugin.build(asking)
     assert asked(asking, plugin, Parcel.id, 1) is Answer.MAYBE
     assert asked(asking, plugin, Parcel.id, 2) is Answer.ABSENT
@@ -452,7 +452,7 @@ def test_a_table_without_its_triggers_is_unknown_on_old_connections_too(
 ) -> None:
     assert asked(asking, plugin, Parcel.id, 777) is Answer.ABSENT
     write(world, *how)
-    assert asked(asking, plugin, Parcel.id, 777).reason == feed_module.UNFED
+    assert asked(asking, plugin, Parcel.id, 777).reason == feed_module.UNFED.text
     if "fresh" in how[0]:
         write(world, "DROP TABLE parcels", "ALTER TABLE old RENAME TO parcels")
 

@@ -324,7 +324,7 @@ def test_a_purge_leaves_what_others_have_not_read(world, asking, store, plugin, 
         assert waiting(world, "id") == 0
         assert asked(asking, plugin, Parcel.id, 2) is Answer.MAYBE
         assert asked(asking, plugin, Parcel.id, 3) is Answer.ABSENT
-        assert asked(asking, other, Parcel.id, 2).reason == feed_module.PURGED
+        assert asked(asking, other, Parcel.id, 2).reason == feed_module.PURGED.text
         other.unlisten()
 
 
@@ -334,7 +334,7 @@ def test_a_follower_helps_a_guard_that_was_too_far_behind(
 ) -> None:
     monkeypatch.setattr(feed_module, "LONGEST", 3)
     write(world, *(insert(number, f"c{number}") for number in range(10)))
-    assert asked(asking, plugin, Parcel.id, 99).reason == feed_module.BEHIND
+    assert asked(asking, plugin, Parcel.id, 99).reason == feed_module.BEHIND.text
     Follower(world, store).run_once()
     assert asked(asking, plugin, Parcel.id, 99) is Answer.ABSENT
     assert asked(asking, plugin, Parcel.id, 9) is Answer.MAYBE
