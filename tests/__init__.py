@@ -24,6 +24,7 @@ Kinds of tests that cross rooms:
     processes/       several processes and threads at once
     tools/           the programs in tools/
     test_docs.py     what the documents say is true
+    test_errors.py   errors are defined in one file
     test_layers.py   no room imports a room of its own rank or above
     test_rooms.py    maps of rooms are true
 

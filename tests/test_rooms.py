@@ -28,14 +28,9 @@ ROOMS = sorted(
 WITHOUT_MAP = set(
     """
     bloomstore
-    bloomstore/rebuild
     bloomstore/sql
     bloomstore/sql/ask
-    bloomstore/sql/build
     bloomstore/sql/capture
-    bloomstore/sql/guards
-    bloomstore/sql/outbox
-    bloomstore/sql/schema
     """.split()
 )
 

@@ -3,15 +3,18 @@
     from bloomstore.rebuild import ParquetSource, rebuild
     rebuild(store, "seen", ParquetSource(Path("seen.parquet"), ["key"]))
 
-source.py    what a source is
-text_source.py      lines of a file; keys of CSV and of columns are in files.py
-plan.py      how large the new filter becomes
-state.py     how far a rebuild has come
-rebuild_lock.py     one rebuild of a filter at a time
-order.py       the order of a rebuild
-copied_filter.py    a filter of another store instead of keys
-verify.py    what the filter misses of its source, and its error as it is
-advice.py    when a rebuild pays
+    source.py           what a source is
+    text_source.py      lines of a text file as a source
+    files.py            CSV, Parquet and Arrow files as sources
+    plan.py             the size of the new filter
+    order.py            the one order of a rebuild's steps
+    state.py            how far a rebuild has come
+    rebuild_lock.py     one rebuild of a filter at a time
+    read_ahead.py       batches read in threads while others are added
+    foreign_keys.py     whether a source may be that of another filter
+    copied_filter.py    a filter of another store instead of keys
+    verify.py           keys of a source that a filter misses, and its error as measured
+    advice.py           when a rebuild pays
 
 Sources of databases and guards are in bloomstore.sql.
 """
