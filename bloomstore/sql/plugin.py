@@ -6,16 +6,15 @@
     plugin.probe(User.email, "a@b.c")       # Answer.ABSENT | MAYBE | UNKNOWN
 
 Every process that writes to a guarded table must listen, on the host that has the store: a filter
-in mapped files sees no writer on another host, unless an outbox feeds it (catch_up.py).
+in mapped files sees no writer on another host, unless an outbox feeds it (outbox/).
 
-Not here: how writes are seen (capture.py), how sessions are answered (session.py), how a guard is
-built (build.py).
+This file wires the rooms together and checks arguments. Not here: how writes become keys
+(capture/), how lookups are answered (ask/), how a guard becomes valid (build/).
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -26,9 +25,9 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
 
 from bloomstore import Store
-from bloomstore.errors import BuildError, SpecError
+from bloomstore.errors import SpecError
 from bloomstore.families.contract import FilterSpec
-from bloomstore.rebuild import Rebuilt, rebuild
+from bloomstore.rebuild import Rebuilt
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.ask.asker import Asker
 from bloomstore.sql.ask.compared_database import Comparisons
@@ -36,10 +35,9 @@ from bloomstore.sql.ask.listened_engines import ListenedEngines
 from bloomstore.sql.ask.probes import Probes
 from bloomstore.sql.ask.session_factories import listen_to_sessions
 from bloomstore.sql.ask.session_facts import bypassed
-from bloomstore.sql.build.build import Built, build_guard
-from bloomstore.sql.build.build_lock import only_builder
-from bloomstore.sql.build.guard_source import GuardSource
-from bloomstore.sql.capture.autocommit_lock import Flight
+from bloomstore.sql.build.build import Built
+from bloomstore.sql.build.guard_builds import GuardBuilds
+from bloomstore.sql.capture.autocommit_lock import AutocommitLock
 from bloomstore.sql.capture.capture import Capture
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.guards.guard_set import Guards
@@ -47,20 +45,18 @@ from bloomstore.sql.guards.stats import stats_of
 from bloomstore.sql.listeners import Listeners
 from bloomstore.sql.outbox.catch_up import Feed
 
-log = logging.getLogger("bloomstore.sql")
-
 Policy = Literal["explicit", "auto", "shadow"]
 POLICIES = ("explicit", "auto", "shadow")
 PATIENCE = 60.0  # seconds that a build waits for transactions that were open before it
 
 
 class BloomPlugin:
-    """The guards that are declared in a MetaData, kept in a store.
+    """The guards that a MetaData declares, with their filters in a store.
 
-    Policy "explicit" answers where Guarded() or GuardedSession asks, "auto" every ORM SELECT it
-    can, "shadow" sends every query all the same and compares. Which database it is, is compared on
-    new connections and before an answer, if the last time is `identity_check` seconds ago; 0: in
-    every transaction.
+    Policy "explicit" answers where Guarded() or GuardedSession asks, "auto" answers every ORM
+    SELECT it can, "shadow" sends every query all the same and compares. The identity of the
+    database is compared on new connections, and before an answer if the last comparison is
+    `identity_check` seconds old; 0 compares in every transaction.
     """
 
     def __init__(
@@ -81,16 +77,16 @@ class BloomPlugin:
         self.policy: Policy = policy
         self._asking: list[Any] = []  # sessions and their factories
         self._listeners = Listeners()
-        self._flight = Flight(store.path)
         self._guards = Guards(store, metadata, Feed)
-        self._capture = Capture(self._guards, self._flight)
+        self._capture = Capture(self._guards, AutocommitLock(store.path))
         comparisons = Comparisons(self._guards, identity_check)
         self._asker = Asker(policy, self._guards, self._capture, comparisons)
         self._engines = ListenedEngines(
             self._guards, self._capture, self._asker.eligibility, self._listeners
         )
+        self._builds = GuardBuilds(store, self._guards, self._engines)
         self._probes = Probes(self._guards, self._asker.eligibility, self._engines)
-        self._guards.when_new = [self._capture.forget_plans, self._asker.forget_plans]
+        self._guards.when_new = [self._capture.plans.forget, self._asker.forget_plans]
 
     @property
     def guards(self) -> dict[str, ActiveGuard]:
@@ -100,37 +96,37 @@ class BloomPlugin:
     def declare(self, metadata: MetaData) -> None:
         """Adds the guards of these tables, as if they had been given at the beginning.
 
-        For the plugin of a URL, which finds guards on the tables of statements that it sees, and
-        until then cannot answer for them, nor know their keys.
+        For the plugin of a URL, which finds guards on the tables of the statements that it sees:
+        before the first statement on a table it can neither answer for it nor know its keys.
         """
         _expect(metadata, MetaData, "a MetaData, as in Base.metadata")
         self._guards.declare(metadata)
-        self._capture.forget_plans()
+        self._capture.plans.forget()
         self._asker.forget_plans()
         self._engines.look_at_all()
 
     # Listening ---------------------------------------------------------------------
 
     def listen(self, *targets: Any) -> None:
-        """Engines, sync or async, whose writes are captured; session factories that may ask.
+        """Captures the writes of engines, sync or async, and answers session factories.
 
-        No connection is opened. Who is listened to already is not listened to twice.
+        No connection is opened. A target that is listened to already is left as it is.
         """
         for target in targets:
             if isinstance(target, (Engine, AsyncEngine)):
                 self._engines.add(target)
             else:
                 with self._listeners.lock:
-                    if not any(target is known for known in self._asking):
+                    if not any(target is other for other in self._asking):
                         listen_to_sessions(target, self._asker, self._listeners)
                         self._asking.append(target)
 
     def unlisten(self) -> None:
         """Takes every listener away; nothing of the plugin is left behind.
 
-        Guards answer UNKNOWN from now on. What is written before somebody listens again is not
-        seen: then `build(engine, force=True)` reads it. What other threads have written before, and
-        will commit, has its keys when this returns.
+        Guards answer UNKNOWN from now on. Rows that are written before the plugin listens again go
+        unseen: `build(engine, force=True)` reads them then. Transactions that other threads have
+        open have their keys added when this returns.
         """
         with self._listeners.lock:
             self._asker.eligibility.listens(is_on=False)
@@ -142,10 +138,10 @@ class BloomPlugin:
     # Asking ------------------------------------------------------------------------
 
     def probe(self, column: Any, value: Any, *, connection: Connection | None = None) -> Answer:
-        """Whether a committed row may have this value; several columns are a tuple of each.
+        """Whether a committed row may have this value; several columns take a tuple of values.
 
-        With `connection`, what its own transaction has written counts too; a guard with an outbox
-        needs one.
+        With `connection`, rows that its own transaction has written count too; a guard with an
+        outbox needs one.
         """
         _expect(connection, Connection | None, "a Connection, as in session.connection()")
         return self._probes.probe(column, value, connection)
@@ -181,13 +177,14 @@ class BloomPlugin:
     ) -> list[Built]:
         """Makes every guard valid that is not, or those of these columns, while writers go on.
 
-        With `force` also those that are: when rows were written that nobody could see. Waits up to
-        `patience` seconds for transactions that are open. `progress` is called with the guard's
-        name and the rows that were read. Keys of deleted rows stay: `rebuild` sheds them.
+        `force` also builds valid guards: for rows that were written unseen. Waits up to `patience`
+        seconds for open transactions to end. `progress` is called with the guard's name and the
+        number of rows read. Keys of deleted rows stay: `rebuild` sheds them.
 
         Raises BuildError when one of them cannot be built; the others are built all the same.
         """
-        return self._build(engine, columns, patience, force, progress)
+        _expect(engine, Engine, "an engine; `build_async` is for async ones")
+        return self._builds.build(engine, columns, patience, force, progress)
 
     async def build_async(
         self,
@@ -200,45 +197,9 @@ class BloomPlugin:
         """`build` for an async engine."""
         _expect(engine, AsyncEngine, "an async engine; `build` is for others")
         built: list[Built] = await greenlet_spawn(
-            self._build, engine.sync_engine, columns, patience, force, progress
+            self._builds.build, engine.sync_engine, columns, patience, force, progress
         )
         return built
-
-    def _build(
-        self,
-        engine: Engine,
-        columns: tuple[Any, ...],
-        patience: float,
-        force: bool,
-        progress: Callable[[str, int], None] | None,
-    ) -> list[Built]:
-        built, failed = [], []
-        with only_builder(self.store.path):
-            for guard in self._looked_at_again(engine, columns):
-                if not guard.why_unknown() and not force:
-                    continue
-                try:
-                    built.append(
-                        build_guard(
-                            guard,
-                            engine,
-                            patience=patience,
-                            progress=_of_guard(guard, progress),
-                        )
-                    )
-                except BuildError as error:
-                    failed.append(error)
-        if failed:
-            raise failed[0] if len(failed) == 1 else BuildError("; ".join(map(str, failed)))
-        return built
-
-    def _looked_at_again(self, engine: Engine, columns: tuple[Any, ...]) -> list[ActiveGuard]:
-        """The guards of these columns, or all, which have seen the database as it is now."""
-        _expect(engine, Engine, "an engine; `build_async` is for async ones")
-        if engine not in self._engines:
-            raise SpecError("listen to the engine before you build: its writers must be seen")
-        self._engines.meet_again(engine)
-        return [self._guards.of_columns(column) for column in columns] or list(self._guards)
 
     def rebuild(
         self,
@@ -250,16 +211,16 @@ class BloomPlugin:
         parallel: int = 1,
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Rebuilt]:
-        """Fills the filters of these columns' guards, or of all, anew while everybody goes on.
+        """Fills the filters of these columns' guards, or of all, anew while the application runs.
 
-        They get one stage for the rows there are, or become what `spec` says, and lose the keys of
-        deleted rows. A rebuild that was cut off goes on, unless `restart`. `parallel` connections
-        read ranges of an integer column. See bloomstore.rebuild.
+        A filter gets one stage for the rows there are, or becomes what `spec` says, and loses the
+        keys of deleted rows. A rebuild that was cut off is resumed, unless `restart`. `parallel`
+        connections read ranges of an integer column. See bloomstore.rebuild.
         """
         _expect(engine, Engine, "an engine; `rebuild_async` is for async ones")
         if engine.dialect.is_async:
             raise SpecError("expected a sync engine; `rebuild_async` is for async ones")
-        return self._rebuild(engine, columns, spec, patience, restart, parallel, progress)
+        return self._builds.rebuild(engine, columns, spec, patience, restart, parallel, progress)
 
     async def rebuild_async(
         self,
@@ -270,54 +231,14 @@ class BloomPlugin:
         restart: bool = False,
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Rebuilt]:
-        """`rebuild` for an async engine: others have their turn whenever it waits for rows."""
+        """`rebuild` for an async engine: other tasks run whenever it waits for rows."""
         _expect(engine, AsyncEngine, "an async engine; `rebuild` is for others")
-        done: list[Rebuilt] = await greenlet_spawn(
-            self._rebuild, engine.sync_engine, columns, spec, patience, restart, 1, progress
+        rebuilt: list[Rebuilt] = await greenlet_spawn(
+            self._builds.rebuild, engine.sync_engine, columns, spec, patience, restart, 1, progress
         )
-        return done
-
-    def _rebuild(
-        self,
-        engine: Engine,
-        columns: tuple[Any, ...],
-        spec: FilterSpec | None,
-        patience: float,
-        restart: bool,
-        parallel: int,
-        progress: Callable[[str, int], None] | None,
-    ) -> list[Rebuilt]:
-        done = []
-        for guard in self._looked_at_again(engine, columns):
-            guard.metrics.deleted = 0  # what was deleted by now will not be read
-            done.append(
-                rebuild(
-                    self.store,
-                    guard.name,
-                    GuardSource(
-                        self.store,
-                        engine,
-                        guard.declared,
-                        parallel=parallel,
-                        live=guard.seen_by(engine),
-                    ),
-                    spec=spec,
-                    target_error=None if spec else guard.declared.guard.spec.target_error,
-                    restart=restart,
-                    patience=patience,
-                    progress=_of_guard(guard, progress),
-                )
-            )
-        return done
+        return rebuilt
 
 
 def _expect(given: object, kind: Any, what: str) -> None:
     if not isinstance(given, kind):
         raise SpecError(f"expected {what}, got {given!r}")
-
-
-def _of_guard(
-    guard: ActiveGuard, progress: Callable[[str, int], None] | None
-) -> Callable[[int], None]:
-    """What is told how many rows of this guard were read."""
-    return lambda rows: None if progress is None else progress(guard.name, rows)

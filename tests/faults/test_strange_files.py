@@ -14,7 +14,7 @@ import bloomstore
 from bloomstore import Fixed
 from bloomstore.errors import BloomStoreError, DamagedFile, NotAStore, StoreFailed
 from bloomstore.sql.build.build_lock import only_builder
-from bloomstore.sql.capture.autocommit_lock import Flight
+from bloomstore.sql.capture.autocommit_lock import AutocommitLock
 
 SPEC = Fixed(capacity=100, target_error=0.01)
 PRECIOUS = b"precious text of somebody\n" * 4000
@@ -199,6 +199,6 @@ def test_the_lock_files_of_guards_are_no_links(made: Path, victim: Path) -> None
     for name in ("sql.lock", "build.lock"):
         (made / name).symlink_to(victim)
     with pytest.raises(DamagedFile, match="symbolic link"):
-        Flight(made).wait(1)
+        AutocommitLock(made).wait(1)
     with pytest.raises(DamagedFile, match="symbolic link"), only_builder(made):
         pass

@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection, Engine
 from bloomstore import Store
 from bloomstore.sql.build.build_lock import only_builder
 from bloomstore.sql.build.snapshot import outside, require_source
-from bloomstore.sql.capture.autocommit_lock import Flight
+from bloomstore.sql.capture.autocommit_lock import AutocommitLock
 from bloomstore.sql.databases import database_of
 from bloomstore.sql.guards import key_form
 from bloomstore.sql.guards.declaration import Declared
@@ -88,7 +88,7 @@ class Ceremony:
     # 4
     def wait_for_writers(self, patience: float) -> None:
         """Returns when every statement and transaction of this moment has ended. StillOpen."""
-        Flight(self._store.path).wait(patience)
+        AutocommitLock(self._store.path).wait(patience)
         self._wait(self._database.wait_for_writers, patience)
 
     def wait_for_readers(self, patience: float) -> None:

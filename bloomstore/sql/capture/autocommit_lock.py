@@ -1,7 +1,7 @@
-"""Statements in flight under AUTOCOMMIT: a build must not take its snapshot between key and row.
+"""A lock for statements under AUTOCOMMIT: a build must not take its snapshot between key and row.
 
-An autocommit statement has no transaction that a build could see and wait for between the moment
-its keys are durable and the moment the server begins to run it. So each holds a shared lock on a
+Such a statement has no transaction that a build could see and wait for between the moment its keys
+are durable and the moment the server begins to run it. So each statement holds a shared flock on a
 file of the store's folder meanwhile, and the build takes it exclusively once. The lock of a killed
 process is gone with it.
 """
@@ -22,28 +22,29 @@ from bloomstore.sql.databases.lock_holders import holders
 from bloomstore.sql.databases.queries import pause
 
 FILE_NAME = "sql.lock"
+PAUSE_SECONDS = 0.005  # between two tries to take the lock
 
 
-class Flight:
-    """The lock of one store."""
+class AutocommitLock:
+    """The lock of one store. Safe in several threads: each statement has its own file handle."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE_NAME
-        self._held: dict[Any, FileIO] = {}  # by execution context; closing it ends the lock
+        self._held: dict[Any, FileIO] = {}  # by execution context; closing the file unlocks it
 
-    def take_off(self, context: Any) -> None:
-        """Before the keys are made durable."""
+    def hold(self, context: Any) -> None:
+        """Takes the lock for one statement, before its keys are made durable."""
         if context not in self._held:
             self._held[context] = file = self._open()
             fcntl.flock(file, fcntl.LOCK_SH)
 
-    def land(self, context: Any) -> None:
-        """After the statement has ended, however it did."""
+    def release(self, context: Any) -> None:
+        """Gives it back after the statement has ended, well or not, if it was held."""
         if (file := self._held.pop(context, None)) is not None:
             file.close()
 
     def wait(self, patience: float) -> None:
-        """Returns when every statement that was in flight at the call has landed."""
+        """Waits for the statements that hold the lock at the call. Raises StillOpen."""
         ends = time.monotonic() + patience
         with self._open() as file:
             while True:
@@ -53,7 +54,7 @@ class Flight:
                     if time.monotonic() > ends:
                         by = holders(self._path)
                         raise StillOpen(f"statements under AUTOCOMMIT of {by}") from None
-                    pause(0.005)
+                    pause(PAUSE_SECONDS)
                 else:
                     return
 

@@ -1,7 +1,7 @@
 """Sees every write of an engine and makes its keys durable before the rows can be seen.
 
-Everything that is sent passes these methods of the dialect once, whatever has made it: unit of
-work, bulk forms, Core, text. They are wrapped.
+Every statement passes these methods of the dialect once, whether the unit of work, a bulk form,
+Core or text has made it. They are wrapped.
 
     do_execute, ...         keys among the parameters; those that the server makes are read from
                             the result before they are needed, at the latest in the durable step
@@ -12,7 +12,7 @@ Invariants
      after a fence is. An error in that step takes the transaction with it: the connection is
      invalidated first, because the pool would hand the open transaction to its next user.
   2. A fence of a transaction is raised while the transaction is open in the database, so a build
-     that waits for open transactions has read its rows when it lowers the fence.
+     that waits for open transactions has read its rows when the build lowers the fence.
   3. Savepoints do not matter: keys of a rolled back one are spare keys. But the release of one may
      be a commit on SQLite, whose driver sends no BEGIN before it.
 
@@ -25,24 +25,22 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Insert, event
+from sqlalchemy import event
 from sqlalchemy.engine import Connection, Dialect, Engine
 from sqlalchemy.engine.default import DefaultDialect
-from sqlalchemy.sql import CompoundSelect, Delete, Select, Update
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from bloomstore.errors import BloomStoreError, StoreFailed
 from bloomstore.sql.attached import CHANGED, LEFT, OwnWritesByLoan, forget_catch_up
-from bloomstore.sql.capture.autocommit_lock import Flight
+from bloomstore.sql.capture.autocommit_lock import AutocommitLock
 from bloomstore.sql.capture.dialect_patch import Wrap
 from bloomstore.sql.capture.pending import ALTERED, Pending
-from bloomstore.sql.capture.write_plan import NOTHING, READS, WritePlan, plan_writes
-from bloomstore.sql.capture.written_keys import is_another, is_replaced
+from bloomstore.sql.capture.plan_cache import WritePlans
+from bloomstore.sql.capture.tampering import is_another, is_replaced
+from bloomstore.sql.capture.write_plan import NOTHING, READS, WritePlan
 from bloomstore.sql.databases import traits_of
 from bloomstore.sql.databases.isolation import is_autocommit
 from bloomstore.sql.databases.sql_text import Effect, Text
@@ -53,30 +51,21 @@ from bloomstore.sql.sqlalchemy_private import commits_on_return, has_events
 
 log = logging.getLogger("bloomstore.sql")
 
-PLANS_KEPT = 5000  # SQLAlchemy itself keeps 500 compiled statements per engine
-READS_KEPT = 250  # alive, where SQLAlchemy may have dropped them: a few megabytes
-TEXTS_KEPT = 1000  # an application has few different texts; one that has many pays for each
-_STRUCTURED = (Insert, Update, Delete, Select, CompoundSelect, FunctionElement)
-
 
 class Capture:
-    """The listeners of one plugin on its engines."""
+    """The wrapped methods of one plugin's engines. Safe in several threads."""
 
     def __init__(
         self,
         guards: Guards,
-        flight: Flight,
+        autocommit_lock: AutocommitLock,
     ) -> None:
         self._guards = guards
-        self._flight = flight
-        # By the id of the compiled statement, with a weak reference that says whose id it is.
-        self._plans: dict[int, tuple[weakref.ref[Any], WritePlan | None]] = {}
-        # What most statements are. They never write, whatever guards there are.
-        self._reads: set[Any] = set()
-        self._texts: dict[tuple[str, str], Text] = {}  # by the kind of database, too
+        self.autocommit_lock = autocommit_lock
+        self.plans = WritePlans(guards)
         self.settings = guards.settings
         self._pendings: OwnWritesByLoan[Pending] = OwnWritesByLoan()
-        self.written = self._pendings.by_reference
+        self.written = self._pendings.by_reference  # all that is pending, by loan
         self._wraps: dict[Dialect, list[Wrap]] = {}  # engines with options share a dialect
 
     def listen(self, engine: Engine) -> None:
@@ -98,10 +87,10 @@ class Capture:
         ]
 
     def unlisten(self, engine: Engine) -> None:
-        """Puts every method back; what open transactions have written is added before.
+        """Puts every method back, after the keys of open transactions were added.
 
-        From the first line on nothing is collected any more, so that what other threads have
-        collected by then is all there is.
+        From the first line on no statement is collected any more, so the keys that other threads
+        have collected by then are all there are.
         """
         wraps = self._wraps.pop(engine.dialect, [])
         for pending in self._pendings.values():
@@ -117,28 +106,24 @@ class Capture:
             event.remove(engine, "reset", self._given_back)
 
     def listens_to(self, bind: Engine | Connection) -> bool:
-        """Whether writes are seen; engines with other options share a dialect."""
+        """Whether writes are captured; engines with other options share a dialect."""
         return bind.dialect in self._wraps
 
     def pending(self, connection: Connection) -> Pending | None:
-        """What the connection's transaction has written, if anything."""
+        """The writes of the connection's open transaction, if it has any."""
         if not self.written or connection.closed or connection.invalidated:
             return None
-        found = self._pendings.of(connection.connection)
-        if found is None or found.transaction() is not connection.get_transaction():
+        pending = self._pendings.of(connection.connection)
+        if pending is None or pending.transaction() is not connection.get_transaction():
             return None
-        with found.lock:
-            found.resolve()
-        return found
-
-    def forget_plans(self) -> None:
-        """A new guard changes what old plans say, and those that other threads make now."""
-        self._plans = {}
+        with pending.lock:
+            pending.resolve()
+        return pending
 
     # Around the methods of a dialect -----------------------------------------------
 
     def _around_execute(self, wrap: Wrap, inner: Callable[..., Any]) -> Callable[..., Any]:
-        reads = self._reads
+        reads = self.plans.reads
         is_plain = getattr(inner, "__func__", None) is DefaultDialect.do_execute
 
         def execute(cursor: Any, statement: str, parameters: Any, context: Any = None) -> Any:
@@ -179,27 +164,27 @@ class Capture:
     # Steps -------------------------------------------------------------------------
 
     def _commits(self, lent: Any) -> None:
-        """The durable step, right before the database's own commit."""
+        """Takes the durable step, right before the database's own commit."""
         raw = lent.dbapi_connection
         for reference in list(self.written):  # a copy: other threads come and go
             other = reference()
-            # Some pools lend one connection to several.
+            # Some pools lend one connection to several at a time.
             if other is not None and other.dbapi_connection is raw:
                 pending = self.written.get(reference)
                 if pending is None:
                     continue
                 connection = pending.connection()
                 if connection and pending.transaction() is connection.get_transaction():
-                    self._settle(connection, pending)
+                    self._make_durable_or_fail(connection, pending)
                 else:
                     with pending.lock:
-                        pending.clear()  # of a transaction that was rolled back
+                        pending.clear()  # its transaction was rolled back
 
     def _send(
         self, wrap: Wrap, statement: str, sent: Any, context: Any, send: Callable[[], Any]
     ) -> Any:
-        """Sees a statement; what fails has made no key, and what has ended is not in flight."""
-        # While the defaults of a statement are made, sequences are asked in its context.
+        """Collects the keys of a statement and sends it; a statement that fails has made no key."""
+        # While the defaults of a statement are made, sequences are read in its context.
         if not wrap.is_active or context.current_parameters is not None:
             return send()
         connection: Connection = context.root_connection
@@ -210,20 +195,27 @@ class Capture:
             if not connection.closed and not connection.invalidated:
                 pending = self._pendings.of(connection.connection)
                 if pending is not None and pending.waits_for(context):
-                    # Of many rows some may be there; and who interrupts does not know either.
+                    # Some of many rows may be there; and after an interrupt nothing is known.
                     is_refused = isinstance(error, connection.dialect.loaded_dbapi.Error)
                     with pending.lock:
                         pending.fails(has_written=context.executemany or not is_refused)
             raise
         finally:
-            self._flight.land(context)
+            self.autocommit_lock.release(context)
 
     def _given_back(self, raw: Any, record: Any, state: Any) -> None:
-        """A pool commits what the garbage collector gives back: nobody has ended it."""
+        """Takes the durable step for a transaction that a pool commits when it gets it back.
+
+        The garbage collector gives such connections back, in the middle of anything.
+        """
         left: Pending | None = record.info.pop(LEFT, None)
         if left is not None and not state.transaction_was_reset:
-            if self._guards.store.is_writing_here:  # the collector came in the middle of an add
-                raise StoreFailed("a transaction that nobody ended is not committed now")
+            if self._guards.store.is_writing_here:
+                raise StoreFailed(
+                    "a connection with an open transaction was garbage-collected during an add; its"
+                    " commit is refused because its keys cannot be made durable here: close or"
+                    " commit sessions explicitly"
+                )
             self._make_durable(left)
 
     def _sees(self, connection: Connection, statement: str, context: Any, sent: Any = None) -> None:
@@ -232,20 +224,9 @@ class Capture:
         if compiled is None:
             self._sees_text(connection, statement, context, version)
             return
-        known = self._plans.get(id(compiled))
-        if known is not None and known[0]() is compiled:
-            plan = known[1]
-        else:
-            plans = self._plans  # by the time the plan is made it may be another one
-            plan = self._plan(compiled, {})
-            if len(plans) >= PLANS_KEPT:
-                plans.clear()
-            plans[id(compiled)] = weakref.ref(compiled), plan
+        plan = self.plans.of(compiled)
         if plan is READS:
-            if len(self._reads) >= READS_KEPT:
-                self._reads.clear()
-            self._reads.add(compiled)
-            if is_another(context, statement):  # a listener has made something else of it
+            if is_another(context, statement):
                 self._sees_text(connection, statement, context, version)
             return
         if plan is None:
@@ -272,15 +253,15 @@ class Capture:
         anywhere = pending.is_meddled or (self.settings.have_changed and CHANGED in connection.info)
         key = compiled
         if translated or anywhere:  # the plan depends on where names lead
-            found = self._plan(compiled, translated or {}, anywhere=anywhere)
-            assert found is not None
-            plan, key = found, (compiled, frozenset((translated or {}).items()), anywhere)
+            elsewhere = self.plans.make(compiled, translated or {}, anywhere=anywhere)
+            assert elsewhere is not None
+            plan, key = elsewhere, (compiled, frozenset((translated or {}).items()), anywhere)
         if plan.effects:
             self.settings.may_change(connection, plan.effects)
         pending.concerns(key, plan, version)
         if plan is NOTHING:
             if is_autocommit(connection):
-                self._settle_in_flight(connection, pending, context)
+                self._make_durable_before(context, pending)
         else:
             self._sees_write(connection, pending, plan, context)
             if has_events(connection) or has_events(connection.engine):
@@ -301,7 +282,7 @@ class Capture:
         if plan.written and autocommits:
             for guard, _ in plan.made:
                 pending.unknown[guard] = "a server-made key under AUTOCOMMIT"
-            self._settle_in_flight(connection, pending, context)
+            self._make_durable_before(context, pending)
 
     def _distrust(
         self,
@@ -312,56 +293,42 @@ class Capture:
         statement: str,
         sent: Any,
     ) -> None:
-        """A listener of before_cursor_execute may have replaced what is sent."""
+        """Fences guards if a listener of before_cursor_execute has replaced the statement."""
         if connection.dispatch.before_cursor_execute and is_replaced(context, statement, sent):
-            if statement is not context.statement:  # whatever it is now
+            if statement is not context.statement:
                 self._sees_text(connection, statement, context, pending.version)
             for guard, _ in plan.written:
                 pending.unknown[guard] = "another listener has changed what is sent"
             if plan.written and is_autocommit(connection):
-                self._settle_in_flight(connection, pending, context)
-
-    def _plan(
-        self, compiled: Any, translated: Mapping[Any, Any], *, anywhere: bool = False
-    ) -> WritePlan | None:
-        """None: to be treated as text."""
-        if not isinstance(compiled, SQLCompiler) or not isinstance(compiled.statement, _STRUCTURED):
-            return None
-        guards = self._guards
-        return plan_writes(compiled, lambda table: guards.written(table, translated, anywhere))
+                self._make_durable_before(context, pending)
 
     def _pending_of(self, connection: Connection) -> Pending:
-        """What this transaction has written."""
-        lent = connection.connection
-        found = self._pendings.of(lent)
-        if found is None:
-            found = Pending()
-            self._pendings.put(lent, found)
+        """The Pending of the connection's present transaction."""
+        loan = connection.connection
+        pending = self._pendings.of(loan)
+        if pending is None:
+            pending = Pending()
+            self._pendings.put(loan, pending)
             if commits_on_return(connection.engine.pool):
-                connection.info[LEFT] = found
+                connection.info[LEFT] = pending
         transaction = connection.get_transaction()
-        before = found.transaction()
-        if before is not transaction:  # the one before was rolled back, or settled
-            with found.lock:
+        before = pending.transaction()
+        if before is not transaction:  # the one before was rolled back or committed
+            with pending.lock:
                 if before is not None and before.is_active:
-                    self._make_durable(found)  # some pools lend one connection twice
-                found.clear()
-                found.is_meddled = foreign_listeners.may_set(connection)
-                found.transaction = (
+                    self._make_durable(pending)  # some pools lend one connection twice
+                pending.clear()
+                pending.is_meddled = foreign_listeners.may_set(connection)
+                pending.transaction = (
                     no_transaction if transaction is None else weakref.ref(transaction)
                 )
-                found.connection = weakref.ref(connection)
-        return found
+                pending.connection = weakref.ref(connection)
+        return pending
 
     def _sees_text(
         self, connection: Connection, statement: str, context: Any, version: int
     ) -> None:
-        known = connection.dialect.name, statement
-        text = self._texts.get(known)
-        if text is None:
-            if len(self._texts) >= TEXTS_KEPT:
-                self._texts.clear()
-            text = self._texts[known] = Text(statement, connection.dialect.name)
+        text = self.plans.text(connection.dialect, statement)
         if not text.effects:
             return
         effects, may_commit = text.effects, text.may_commit
@@ -386,13 +353,13 @@ class Capture:
             pending.unknown.update(written)
             if is_autocommit(connection):
                 if text.may_write:
-                    self._settle_in_flight(connection, pending, context)
+                    self._make_durable_before(context, pending)
             elif may_commit and pending:
-                self._settle(connection, pending)
+                self._make_durable_or_fail(connection, pending)
                 pending.unknown.update(written)  # the rows may come after a build's snapshot
 
     def _look_again(self, pending: Pending) -> None:
-        """A guard may be declared, and built, between a look at a statement and its commit."""
+        """Finds guards that were declared, and built, between a statement and its commit."""
         if not pending.looked_at or self._guards.refresh() == pending.version:
             return
         for statement, before in pending.looked_at.items():
@@ -405,31 +372,33 @@ class Capture:
             else:
                 is_whole = isinstance(statement, tuple)
                 compiled, translated, anywhere = statement if is_whole else (statement, (), False)
-                plan = self._plan(compiled, dict(translated), anywhere=anywhere)
+                plan = self.plans.make(compiled, dict(translated), anywhere=anywhere)
                 now = [] if plan is None else [guard for guard, _ in plan.written]
             known = () if before is None else {guard for guard, _ in before.written}
             for guard in now:
                 if guard not in known:
                     pending.unknown[guard] = "it was declared while its table was written to"
 
-    def _settle(self, connection: Connection, pending: Pending) -> None:
+    def _make_durable_or_fail(self, connection: Connection, pending: Pending) -> None:
+        """Makes the keys durable; an error takes the transaction with it (invariant 1)."""
         try:
             self._make_durable(pending)
         except BaseException:
             connection.invalidate()
             raise
 
-    def _settle_in_flight(self, connection: Connection, pending: Pending, context: Any) -> None:
-        """Under AUTOCOMMIT: a build that begins now waits until the statement has ended.
+    def _make_durable_before(self, context: Any, pending: Pending) -> None:
+        """Makes the keys of a statement under AUTOCOMMIT durable, before it is sent.
 
-        One that began before the take-off is looked for after it.
+        A build that begins now waits until the statement has ended. A build that began before the
+        lock was taken is found when the guards are looked at again, which comes after it.
         """
-        self._flight.take_off(context)
+        self.autocommit_lock.hold(context)
         self._make_durable(pending)
 
     def _make_durable(self, pending: Pending) -> None:
-        """Not at the end of a batch of the store, if the application has one open: now."""
+        """Adds the keys now, also if the application has a batch of the store open."""
         with pending.lock:
             self._look_again(pending)
             with self._guards.store.apart():
-                pending.settle()
+                pending.make_durable()

@@ -1,11 +1,11 @@
-"""What one transaction has written and not yet committed: it belongs to its connection.
+"""The keys that one transaction has written and not yet committed; it belongs to its connection.
 
-It ends with the transaction or with the connection's return to the pool, whichever comes first.
-Keys stay here until the commit, and the transaction's own questions look here first. A rolled back
-transaction leaves none of its keys in a filter.
+A Pending ends with the transaction or with the connection's return to the pool, whichever comes
+first. Keys stay in it until the commit, and lookups of the same transaction ask it first. A
+transaction that is rolled back leaves none of its keys in a filter.
 
-Keys that the server makes are not there yet when a statement is sent. The statement waits here,
-one at a time, and its keys are read when the next one is sent, when somebody asks, or at the end.
+Keys that the server makes do not exist yet when a statement is sent. The statement waits here, one
+at a time, and its keys are read when the next statement is sent, at the next lookup, or at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALTERED = Reason(ReasonCode.ALTERED, "perhaps altered by text or driver SQL")
 
 
 class Pending:
-    """Keys by guard; guards with keys nobody knows, and why; deleted rows by guard."""
+    """Keys by guard; guards some of whose keys are not known, and why; deleted rows by guard."""
 
     __slots__ = (
         "_context",
@@ -46,42 +46,42 @@ class Pending:
     )
 
     def __init__(self) -> None:
-        # Protects everything below: who stops to listen settles what other threads have written.
+        # Protects everything below: the thread that ceases to listen adds the keys of all others.
         self.lock = threading.RLock()
         self.keys: dict[ActiveGuard, set[Key]] = {}
         self.unknown: dict[ActiveGuard, str | Reason] = {}
         self.deleted: dict[ActiveGuard, int] = {}
-        # Statements with their plans (none for text), and the version of the guards at the first.
+        # Statements with their plans (None for text), and the version of the guards at the first.
         self.looked_at: dict[Any, WritePlan | None] = {}
         self.version = 0
-        self.transaction: Callable[[], Any] = lambda: None  # a weak reference: whose keys these are
+        self.transaction: Callable[[], Any] = lambda: None  # a weak reference
         self.connection: Callable[[], Any] = lambda: None
-        # The statement that was collected last; kept alive while the server's part is not read.
+        # Of the statement that was collected last; `waiting` keeps it alive until it is read.
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
-        self.is_meddled = False  # others may have changed the connection's settings
+        self.is_meddled = False  # other listeners may have changed the connection's settings
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.unknown or self.waiting or self.looked_at)
 
     @property
     def context(self) -> Any:
-        """Of the statement that was collected last, if it is alive."""
+        """The context of the statement that was collected last, if it is alive."""
         return self._context()
 
     def waits_for(self, context: Any) -> bool:
-        """Whether the server's part of this statement is not read yet."""
+        """Whether the keys that the server makes for this statement are still to be read."""
         return self.waiting is not None and self.waiting[1] is context
 
     def fails(self, *, has_written: bool) -> None:
-        """The statement that is waited for has failed; perhaps some of its rows are there."""
+        """The waiting statement has failed; `has_written`: some of its rows may be there."""
         waiting, self.waiting = self.waiting, None
         if waiting is not None and has_written:
             for guard, _ in waiting[0].made:
                 self.unknown[guard] = "a statement failed after it may have written rows"
 
     def sees(self, plan: WritePlan, context: Any) -> None:
-        """A statement is about to be sent."""
+        """Collects the keys of a statement that is about to be sent."""
         self.resolve()
         self._context = weakref.ref(context)
         if plan.made or plan.deleted_from:
@@ -89,13 +89,13 @@ class Pending:
         self._collect(plan.sent, context)
 
     def concerns(self, statement: Any, plan: WritePlan | None, version: int) -> None:
-        """What a statement writes, as far as guards of this version are concerned."""
+        """Remembers what a statement writes, as guards of this version understand it."""
         if not self.looked_at:
             self.version = version
         self.looked_at[statement] = plan
 
     def resolve(self) -> None:
-        """Reads what the server has made of the last statement."""
+        """Reads the keys and the number of rows that the server has made of the last statement."""
         waiting, self.waiting = self.waiting, None
         if waiting is not None:
             plan, context = waiting
@@ -104,18 +104,18 @@ class Pending:
                 count = max(context.rowcount or 0, 0)
                 self.deleted[guard] = self.deleted.get(guard, 0) + count
 
-    def settle(self) -> None:
-        """Makes everything durable: called right before the rows become visible to others."""
+    def make_durable(self) -> None:
+        """Adds the keys and raises the fences, right before the rows become visible to others."""
         self.resolve()
         if self.unknown or self.deleted or len(self.keys) > 1:
-            self._settle_all()
+            self._make_all_durable()
         else:
             for guard, keys in self.keys.items():  # mostly one
                 if keys and not (guard.doubt and guard.is_fed):
                     guard.add(keys)
         self.clear()
 
-    def _settle_all(self) -> None:
+    def _make_all_durable(self) -> None:
         for guard, reason in self.unknown.items():
             if reason is ALTERED or not guard.is_fed:  # else an outbox has the keys
                 guard.fence(reason)
@@ -125,7 +125,8 @@ class Pending:
             if keys and guard not in self.unknown and not (guard.doubt and guard.is_fed)
         }
         if len(known) > 1 and not any(guard.doubt for guard in known):
-            # Then each by itself: one was replaced, or has a key that cannot be added.
+            # After one of these errors each guard is served by itself: one filter was replaced, or
+            # one key cannot be added.
             with contextlib.suppress(FilterNotFound, KeyTypeError, KeyValueError, FilterFull):
                 with next(iter(known)).store.batch():
                     for guard, keys in known.items():
@@ -137,7 +138,7 @@ class Pending:
             guard.count_deleted(count)
 
     def clear(self) -> None:
-        """Forgets everything: rolled back, or settled."""
+        """Forgets everything: the transaction was rolled back, or its keys are durable."""
         self.keys.clear()
         self.unknown.clear()
         self.deleted.clear()

@@ -30,13 +30,13 @@ def test_a_guard_that_is_built_before_a_statement_under_autocommit(store, engine
         new.build(engine)
 
     known: list[Answer] = []
-    looks = old._flight.take_off
+    looks = old._capture.autocommit_lock.hold
 
     def late(context: Any) -> Any:
         declare()
         return looks(context)
 
-    cast("Any", old._flight).take_off = late
+    cast("Any", old._capture.autocommit_lock).hold = late
     with other.connect() as connection:
         WRITES[form](connection, table)
         known += [new.probe(User.id, 7), new.probe(User.email, "x@y")]
@@ -139,7 +139,7 @@ def test_a_plan_that_is_made_while_a_guard_is_declared_is_not_kept(store, engine
     plugin = BloomPlugin(store)
     plugin.listen(engine)
     table = reflected(engine)
-    makes = plugin._capture._plan
+    makes = plugin._capture.plans.make
 
     def made(*given: Any, **named: Any) -> Any:
         plan = makes(*given, **named)
@@ -149,7 +149,7 @@ def test_a_plan_that_is_made_while_a_guard_is_declared_is_not_kept(store, engine
             thread.join()
         return plan
 
-    plugin._capture._plan = made  # type: ignore[method-assign]
+    plugin._capture.plans.make = made  # type: ignore[method-assign]
     insert = sa.insert(table)
     with engine.begin() as connection:
         connection.execute(insert, {"id": 1, "email": "1@y"})
