@@ -28,9 +28,6 @@ ROOMS = sorted(
 WITHOUT_MAP = set(
     """
     bloomstore
-    bloomstore/sql
-    bloomstore/sql/ask
-    bloomstore/sql/capture
     """.split()
 )
 

@@ -1,12 +1,29 @@
 """Guards for SQLAlchemy: a key that is certainly absent never costs a query.
 
-class User(Base):
-id: Mapped[int] = mapped_column(primary_key=True, info={"bloomstore": Guard()})
+    class User(Base):
+        id: Mapped[int] = mapped_column(primary_key=True, info={"bloomstore": Guard()})
 
-plugin = BloomPlugin(store, Base.metadata)
-plugin.listen(engine, Session)
-plugin.build(engine)
-plugin.probe(User.id, 42)
+    plugin = BloomPlugin(store, Base.metadata)
+    plugin.listen(engine, Session)
+    plugin.build(engine)
+    plugin.probe(User.id, 42)
+
+Its rooms, lowest first; a room imports only rooms above its own line:
+
+    sqlalchemy_private.py  the only file that touches SQLAlchemy's private names
+    answer.py              ABSENT, MAYBE, or UNKNOWN with a reason
+    attached.py            everything that is hung on sessions, connections and transactions
+    listeners.py           event listeners that are added once each and taken away again
+    databases/             how a kind of database compares, isolates, waits, identifies itself
+    schema/                bloomstore's tables in the user's database
+    guards/                what a guard is and whether it may be believed
+    capture/               writes become keys before their rows become visible
+    outbox/                keys of writers that no plugin sees
+    ask/                   lookups that need not be sent
+    build/                 guards become valid
+    plugin.py              BloomPlugin: wires the rooms
+    engine_url.py          plugin=bloomstore in a URL
+    alembic.py             operations and autogenerate hooks for migrations
 """
 
 from bloomstore.errors import BuildError

@@ -1,4 +1,7 @@
-"""What a guard answers: ABSENT is certain, MAYBE is the filter's, UNKNOWN is doubt and says why."""
+"""The answer of a guard: ABSENT is certain, MAYBE is the filter's, UNKNOWN is doubt and says why.
+
+The reason of an UNKNOWN is a text for people; no code decides by it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import ClassVar, Final
 
 
 class Answer:
-    """The answer to one question.
+    """The answer to one lookup.
 
     answer = plugin.probe(User.email, "a@b.c")
     if answer is Answer.ABSENT: ...      # no committed row has this key

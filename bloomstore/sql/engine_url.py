@@ -5,7 +5,7 @@
     bloomstore_durability   commit or process, for filters that are made here
 
 Guards are found on the tables of the statements that the engine sees. The plugin of an engine is
-`plugin_of(engine)`; sessions listen with `plugin_of(engine).listen(Session)`.
+`plugin_of(engine)`; it answers the sessions of a factory after `plugin_of(engine).listen(Session)`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Listeners of one plugin at engines and sessions: added once each, and taken away again.
 
-SQLAlchemy's own collections raise an error in whoever goes through them while another thread adds
-or removes a listener. Those that a plugin uses are replaced by calm ones first, once.
+SQLAlchemy's own collections of listeners raise an error in a thread that iterates over them while
+another thread adds or removes one. Collections that a plugin uses are first replaced, once, by
+collections that iterate over a copy.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ OF_DIALECT = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
 class Listeners:
-    """What must be undone when the plugin ceases to listen. Safe in several threads."""
+    """The listeners of one plugin, and how each is undone. Safe in several threads."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # protects all below; held while somebody begins or ceases
+        self.lock = (
+            threading.RLock()
+        )  # protects all below; held while a target is added or all are undone
         self._undo: list[Callable[[], None]] = []
 
     def add(self, target: Any, name: str, listener: Callable[..., Any]) -> None:
-        """Tells the listener of these events from now on."""
+        """Calls the listener at these events from now on."""
         with self.lock:
             if event.contains(target, name, listener):
                 return
-            _calm(target, name)
+            _replace(target, name)
             event.listen(target, name, listener)
             self.undo_later(lambda: _remove(target, name, listener))
 
     def undo_later(self, undo: Callable[[], None]) -> None:
-        """Calls this when all is undone."""
+        """Calls `undo` when everything is undone."""
         self._undo.append(undo)
 
     def undo(self) -> None:
@@ -47,35 +50,35 @@ class Listeners:
 
 
 def _remove(target: Any, name: str, listener: Callable[..., Any]) -> None:
-    _calm(target, name)  # an engine that was disposed of has another pool
+    _replace(target, name)  # an engine that was disposed of has another pool
     event.remove(target, name, listener)
 
 
-class _Calm(deque[Any]):
-    """Whoever goes through it goes through what it had then."""
+class _Copying(deque[Any]):
+    """Iterates over the functions that it had at the beginning of the iteration."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter([*super().__iter__()])
 
 
-def _calm(target: Any, name: str) -> None:
-    """Makes the collection of listeners calm, if it is as SQLAlchemy 2.0 and 2.1 have it."""
+def _replace(target: Any, name: str) -> None:
+    """Replaces the collection of listeners, if it is as SQLAlchemy 2.0 and 2.1 have it."""
     if isinstance(target, Engine):
         owner: Any = target.dialect if name in OF_DIALECT else target.pool
-        _calm_instance(owner.dispatch, name)
-    elif isinstance(made := getattr(target, "class_", target), type):
-        _calm_class(made, name)
+        _replace_in_instance(owner.dispatch, name)
+    elif isinstance(kind := getattr(target, "class_", target), type):
+        _replace_in_class(kind, name)
     else:
-        _calm_instance(target.dispatch, name)
+        _replace_in_instance(target.dispatch, name)
 
 
-def _calm_instance(dispatch: Any, name: str) -> None:
-    found = getattr(dispatch, name).for_modify(dispatch)
-    if type(found.listeners) is deque:
-        found.listeners = _Calm(found.listeners)
+def _replace_in_instance(dispatch: Any, name: str) -> None:
+    collection = getattr(dispatch, name).for_modify(dispatch)
+    if type(collection.listeners) is deque:
+        collection.listeners = _Copying(collection.listeners)
 
 
-def _calm_class(target: type, name: str) -> None:
+def _replace_in_class(target: type, name: str) -> None:
     functions = class_functions(target, name)
     if type(functions) is deque:
-        replace_class_functions(target, name, _Calm(functions))
+        replace_class_functions(target, name, _Copying(functions))

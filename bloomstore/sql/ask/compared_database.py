@@ -1,10 +1,10 @@
-"""Which database an engine has now: compared before it answers, not only when it connects.
+"""Whether an engine still has the database that the guards have met: compared before answers.
 
-A skipped question opens no connection, so nobody would notice that a file was replaced or a
-database was made anew behind it. A comparison holds for one pool and for some seconds; then what
-the server says of itself, and the tokens of the builds (incarnation.py), are read again: on the
+A lookup that is not sent opens no connection, so a file that was replaced, or a database that was
+made anew, would go unnoticed. A comparison holds for one pool and for some seconds; then the
+identity of the server and the tokens of the builds (schema/incarnation.py) are read again: on the
 connection of the session that asks, inside its transaction, else on one that the pool has at once.
-Where there is none, nobody knows, and the question is sent.
+Where the pool has none the database is not known, and the lookup is sent.
 
 Within these seconds a database that is restored in place is not noticed.
 """
@@ -38,7 +38,7 @@ class Comparisons:
         self._last: dict[int, tuple[Pool, float]] = {}  # by dialect: engines with options share it
 
     def met(self, engine: Engine) -> None:
-        """The guards have just seen the database of this engine."""
+        """The guards have just met the database of this engine."""
         self._last[id(engine.dialect)] = engine.pool, time.monotonic()
 
     def ends(self, engine: Engine) -> float:
@@ -47,7 +47,7 @@ class Comparisons:
         return at + self.seconds if pool is engine.pool else -math.inf
 
     def why_not(self, bind: Engine | Connection) -> str:
-        """Why nobody knows which database this is; "" if guards know, and have their doubts."""
+        """Why it is not known which database this is; "" if the guards know, and doubt or not."""
         engine = bind.engine
         if self._holds(engine):
             return ""
@@ -63,12 +63,13 @@ class Comparisons:
         pool, at = self._last.get(id(engine.dialect), (None, 0.0))
         if pool is not engine.pool:
             return False
-        # What all share is in memory mostly, and to return it would end transactions of others.
+        # A shared connection is mostly one to memory, and giving it back would end the
+        # transactions of its other users.
         return time.monotonic() - at < self.seconds or shares_connections(engine)
 
     def _compare(self, engine: Engine, connection: Connection) -> str:
         try:
-            lent = connection.connection  # a new one is compared when it connects
+            lent = connection.connection  # guards meet a new one when it connects
             if not self._holds(engine) and lent.dbapi_connection is not None:
                 is_inside = connection.in_transaction()
                 raw = lent.dbapi_connection
@@ -76,14 +77,14 @@ class Comparisons:
                     return why
                 if not is_inside:
                     lent.rollback()
-        except Exception as error:  # noqa: BLE001  of any driver; what is sent next will say it
+        except Exception as error:  # noqa: BLE001  of any driver; the next statement will show it
             return f"its database could not be compared: {error}"
         self.met(engine)
         return ""
 
 
 def _at_once(engine: Engine) -> Connection | None:
-    """A connection that need not be waited for; None if there is none."""
+    """A connection that the pool has without waiting; None if it has none."""
     if engine.dialect.is_async and not in_greenlet():
         return None
     pool = engine.pool
@@ -104,9 +105,9 @@ class Trusting(Protocol):
 class Ticker:
     """Renews the trust every so many seconds, so that open transactions compare again.
 
-    A thread, because to look at the clock would make an absent `get` 5 % slower. It ends when
-    nobody has wanted it between two ticks. There is no lock, which a fork might leave locked: a
-    thread too many ends at its next tick.
+    A thread, because looking at the clock would make an absent `get` 5 % slower. It ends when no
+    transaction has wanted it between two ticks. There is no lock, which a fork might leave locked:
+    a thread too many ends at its next tick.
     """
 
     def __init__(self, owner: Trusting, seconds: float) -> None:
@@ -116,9 +117,9 @@ class Ticker:
         self._thread: threading.Thread | None = None
 
     def want(self) -> bool:
-        """Whether it ticks from now on; a forked process starts its own."""
+        """Whether it ticks from now on; a forked process starts its own thread."""
         if not 0 < self._seconds < threading.TIMEOUT_MAX:
-            return True  # each transaction is compared, or none
+            return True  # the database is compared in each transaction, or never again
         self._is_wanted = True
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name="bloomstore clock", daemon=True)
@@ -136,7 +137,9 @@ class Ticker:
             is_wanted, self._is_wanted = self._is_wanted, False
             is_last = self._thread is not threading.current_thread() or not is_wanted
             if is_last and self._thread is threading.current_thread():
-                self._thread = None  # before the trust is renewed: who has the new one sees it
+                self._thread = (
+                    None  # before the trust is renewed: a thread that reads the new one sees it
+                )
             if owner is not None:
                 owner.trust = object()
             if is_last or owner is None:

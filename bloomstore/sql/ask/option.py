@@ -1,4 +1,7 @@
-"""Guarded(): the option by which a query asks to be guarded."""
+"""Guarded(): the option by which a query asks to be guarded.
+
+Under the policy `explicit` only statements with this option are answered.
+"""
 
 from __future__ import annotations
 

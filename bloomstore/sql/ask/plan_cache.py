@@ -1,8 +1,8 @@
-"""Which plan a statement has, found again by what it is made of.
+"""The plan of each SELECT, cached by what the statement is made of.
 
-In: a SELECT and its parameters. Out: the plan of select_plan.py and the value that it asks for.
-Plans are
-kept by the statement's cache key, and those of the simplest statements by the objects in it.
+In: a SELECT and its parameters. Out: the plan of select_plan.py and the value that it looks up.
+Plans are cached by the statement's cache key, and those of the simplest statements by the objects
+in it: computing a cache key takes about 15 us.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bloomstore.sql.sqlalchemy_private import (
     simple_parts,
 )
 
-PLANS_KEPT = 1000
+PLANS_CACHED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Plans:
         self._quick_plans: dict[tuple[int, ...], QuickPlan] = {}
 
     def forget(self) -> None:
-        """A new guard changes what old plans say."""
+        """A new guard makes old plans void."""
         self._plans.clear()
         self._quick_plans.clear()
 
     def of(self, statement: Any, parameters: Any) -> tuple[ReadPlan | None, Any]:
-        """The plan, and the value it asks for; for IN the bind's key and the list."""
+        """The plan, and the value it looks up; for IN the bind's key and the list."""
         if has_own_values(statement) or any(map(_may_widen, options_of(statement))):
             return None, None
         quick = self._quick(statement, parameters)
@@ -62,7 +62,7 @@ class Plans:
         try:
             plan = self._plans[key.key]
         except KeyError:
-            if len(self._plans) >= PLANS_KEPT:
+            if len(self._plans) >= PLANS_CACHED:
                 self._plans.clear()
             plan = plan_read(statement, key.bindparams, self._guards_of)
             self._plans[key.key] = plan
@@ -74,10 +74,9 @@ class Plans:
         return plan, values[0] if len(values) == 1 else tuple(values)
 
     def _quick(self, statement: Any, parameters: Any) -> tuple[ReadPlan, Any] | None:
-        """The plan of select(...).where(column == value), known by the objects it is made of.
+        """The plan of select(...).where(column == value), found by the objects it is made of.
 
-        Computing a cache key takes about 15 us; a statement that has nothing but columns, one
-        comparison and options needs none.
+        A statement that has nothing but columns, one comparison and options needs no cache key.
         """
         parts = simple_parts(statement)
         if parts is None:
@@ -91,13 +90,13 @@ class Plans:
         key = (id(left), id(criteria[0].operator), *map(id, columns))
         quick = self._quick_plans.get(key)
         if quick is None:
-            found = cache_key_of(statement)
-            plan = found and plan_read(statement, found.bindparams, self._guards_of)
+            cache_key = cache_key_of(statement)
+            plan = cache_key and plan_read(statement, cache_key.bindparams, self._guards_of)
             if not plan or plan.places != (0,):
                 return None
-            if len(self._quick_plans) >= PLANS_KEPT:
+            if len(self._quick_plans) >= PLANS_CACHED:
                 self._quick_plans.clear()
-            # The objects are kept with the plan, so that no other can ever have their ids.
+            # The plan keeps the objects alive, so that no other can ever have their ids.
             quick = self._quick_plans[key] = QuickPlan(plan, right.type, [left, *columns])
         if right.type is not quick.type or right.expanding is not quick.plan.is_list:
             return None

@@ -11,7 +11,7 @@ A statement is answered only if no row can come out of it when a key is absent:
 Where the table stands among the FROMs does not matter: a term of the top-level WHERE that is not
 true removes the row, also one that an outer join has filled with NULL.
 
-Everything else is left alone. Whether the connection allows an answer is decided elsewhere.
+All other statements are sent. Not here: whether the session allows an answer (eligibility.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from bloomstore.sql.sqlalchemy_private import (
     with_criteria,
 )
 
-# Where the classes of an element that SQLAlchemy renders by itself come from.
+# Top-level modules of the classes that SQLAlchemy renders by itself.
 _RENDERED = frozenset("sqlalchemy builtins typing abc".split())
 
 
@@ -61,20 +61,20 @@ class ReadPlan:
     """Which binds of a statement are the key of which guard."""
 
     guard: ActiveGuard
-    places: tuple[int, ...]  # among the binds of the cache key
+    places: tuple[int, ...]  # indexes into the binds of the cache key
     is_list: bool
     columns: SimpleResultMetaData
-    has_entities: bool  # whose relationships may use any bind
+    has_entities: bool  # relationships of entities may use any bind
 
     def empty(self) -> Result[Any]:
-        """What the database would have returned: these columns and no row."""
+        """The result of the database for an absent key: these columns and no row."""
         return empty_result(self.columns)
 
 
 def plan_read(
     statement: Any, binds: list[BindParameter[Any]], guards_of: Callable[[Table], list[ActiveGuard]]
 ) -> ReadPlan | None:
-    """The plan of one statement; None if it is left alone."""
+    """The plan of one statement; None: it is sent."""
     if not isinstance(statement, Select) or not _returns_plain_rows(statement):
         return None
     if not is_transparent(statement):
@@ -82,9 +82,9 @@ def plan_read(
     equal: dict[Column[Any], BindParameter[Any]] = {}
     listed: dict[Column[Any], BindParameter[Any]] = {}
     for term in _terms(criteria_of(statement)):
-        found = _comparison(term)
-        if found is not None:
-            column, bind, is_list = found
+        comparison = _comparison(term)
+        if comparison is not None:
+            column, bind, is_list = comparison
             (listed if is_list else equal).setdefault(column, bind)
     descriptions = statement.column_descriptions
     columns = SimpleResultMetaData(
@@ -109,7 +109,7 @@ def plan_read(
                 ):
                     continue
                 if is_list and _count(statement, found_binds[0]) > 1:
-                    continue  # it would be cut elsewhere, too
+                    continue  # its list would become shorter elsewhere, too
                 if all(bind.key in places for bind in found_binds):
                     return ReadPlan(
                         guard,
@@ -122,7 +122,7 @@ def plan_read(
 
 
 def is_transparent(element: Any) -> bool:
-    """Whether nothing inside can be rendered in ways that only the application knows, or writes."""
+    """Whether SQLAlchemy alone renders every part of an element, and no part writes."""
     return all(map(_is_known, visitors.iterate(element)))
 
 
@@ -158,7 +158,7 @@ def _count(statement: Any, bind: BindParameter[Any]) -> int:
 
 
 def _named_by(expression: Any) -> tuple[Any, ...]:
-    """What else than its name finds a column in a result."""
+    """Keys besides the name under which a result finds the column."""
     if isinstance(expression, QueryableAttribute):
         return expression, expression.expression
     return (expression,)
@@ -208,14 +208,14 @@ def _returns_plain_rows(statement: Select[Any]) -> bool:
 
 
 def _is_made_of_tables(element: Any) -> bool:
-    """A table or a join of tables; anything else may replace columns when it is compiled."""
+    """Whether this is a table or a join of tables; others may replace columns when compiled."""
     if isinstance(element, Join):
         return _is_made_of_tables(element.left) and _is_made_of_tables(element.right)
     return isinstance(element, Table)
 
 
 def _is_plain(element: Any) -> bool:
-    """A column or an entity of one table: something of which no row has nothing."""
+    """Whether an element is a column or an entity of one table: no row, no value of it."""
     mapper = getattr(entity_of(element), "mapper", None)
     if mapper is not None and (mapper.concrete or mapper.with_polymorphic is not None):
         return False
@@ -224,7 +224,7 @@ def _is_plain(element: Any) -> bool:
 
 
 def _terms(criteria: Any) -> Iterator[Any]:
-    """What a WHERE joins by AND."""
+    """The terms that a WHERE joins by AND."""
     for term in criteria:
         if isinstance(term, Grouping):
             yield from _terms((term.element,))

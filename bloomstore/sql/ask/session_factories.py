@@ -1,7 +1,7 @@
-"""Session factories that a plugin listens to: what it changes in them, and how it is undone.
+"""The session factories that a plugin listens to: what it changes in them, and how it undoes that.
 
-Several plugins may listen to one factory, and cease in any order: the last one that listens is the
-one that its sessions ask. Each undoes only what is still its own.
+Several plugins may listen to one factory, and cease in any order: its sessions ask the plugin that
+has listened last. Each plugin undoes only its own changes.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bloomstore.sql.listeners import Listeners
 
 
 def listen_to_sessions(target: Any, asker: Asker, listeners: Listeners) -> None:
-    """The sessions of a factory, or this one, may ask from now on. Raises SpecError."""
+    """Lets a session, or those of a factory, ask the plugin from now on. Raises SpecError."""
     if not isinstance(target, (async_sessionmaker, sessionmaker, Session)):
         raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
-    heard: Any = target  # whose events
-    made = getattr(target, "class_", target)
-    kind = made if isinstance(made, type) else type(made)
+    heard: Any = target  # the target of the event listeners
+    sessions = getattr(target, "class_", target)
+    kind = sessions if isinstance(sessions, type) else type(sessions)
     if issubclass(kind, ShardedSession):
         raise SpecError(f"{kind.__name__} asks several databases: a plugin serves one")
     tells: Any = tell_session if isinstance(target, Session) else tell
@@ -45,7 +45,7 @@ def listen_to_sessions(target: Any, asker: Asker, listeners: Listeners) -> None:
 def own_session_class(
     factory: async_sessionmaker[Any], asker: Asker
 ) -> tuple[type[Session], Callable[[], None]]:
-    """A class of its own below the factory's async sessions: events of others stay apart."""
+    """Gives a factory of async sessions a class of sync sessions of its own, for its events."""
     before = factory.kw.get("sync_session_class")
     base = _base_of(before)
     own = type("GuardedSync", (base or Session,), {OWN_CLASS: (asker, base)})
@@ -64,12 +64,12 @@ def own_session_class(
 
 def _base_of(kind: type[Session] | None) -> type[Session] | None:
     """The class that the application has given to the factory."""
-    found: type[Session] | None = getattr(kind, OWN_CLASS, (None, kind))[1]
-    return found
+    base: type[Session] | None = getattr(kind, OWN_CLASS, (None, kind))[1]
+    return base
 
 
 def tell(factory: Any, asker: Asker) -> Callable[[], None]:
-    """Sessions of this factory know whom to ask."""
+    """Hangs the asker on all sessions that the factory makes from now on."""
     before = (factory.kw.get("info") or {}).get(ASKER)
     factory.configure(info={**(factory.kw.get("info") or {}), ASKER: asker})
 
@@ -84,7 +84,7 @@ def tell(factory: Any, asker: Asker) -> Callable[[], None]:
 
 
 def tell_session(session: Session, asker: Asker) -> Callable[[], None]:
-    """This session knows whom to ask."""
+    """Hangs the asker on this session."""
     before = session.info.get(ASKER)
     session.info[ASKER] = asker
     return lambda: _leave(session.info, asker, before)

@@ -1,8 +1,9 @@
-"""A method of a dialect inside functions of ours, and the way back.
+"""Replaces a dialect's method with a wrapper, and restores it.
 
-Several plugins may listen to one engine, come and go in any order, and while statements are sent:
-their functions around one method are put together anew each time, so that nothing is left behind.
-Where somebody else has wrapped the method since, ours stay below it and do nothing any more.
+Several plugins may listen to one engine, begin and cease in any order, and while statements are
+sent: their wrappers around one method are put together anew each time, so that nothing is left
+behind. Where another library has wrapped the method since, ours stay below its wrapper and only
+pass calls on.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from bloomstore.sql.attached import LAYER
 
 Around = Callable[["Wrap", Callable[..., Any]], Callable[..., Any]]
 
-_changing = threading.Lock()  # protects every layer
+_changing = threading.Lock()  # protects every layer; no other lock is taken inside
 
 
 class Wrap:
-    """One plugin's function around one method."""
+    """The wrapper of one plugin around one method."""
 
     def __init__(self, dialect: Any, name: str, around: Around) -> None:
         self.is_active = True
@@ -31,7 +32,7 @@ class Wrap:
             self._layer.install()
 
     def undo(self) -> None:
-        """Takes the function away; calls that are under way pass through it."""
+        """Takes the wrapper away; calls that are under way pass through it."""
         with _changing:
             self.is_active = False
             self._layer.wraps.remove(self)
@@ -39,7 +40,7 @@ class Wrap:
 
 
 class _Layer:
-    """The wraps of one method between which nobody else has one."""
+    """The wrappers of one method that have no foreign wrapper between them."""
 
     def __init__(self, dialect: Any, name: str) -> None:
         self._dialect, self._name = dialect, name
@@ -49,16 +50,16 @@ class _Layer:
         self.wraps: list[Wrap] = []
 
     def install(self) -> None:
-        """Puts the functions of all wraps around the method."""
+        """Puts all wrappers around the method, or the method back if there are none."""
         if vars(self._dialect).get(self._name) is not self._outermost:
-            return  # others have wrapped it since
+            return  # another library has wrapped it since
         if self.wraps:
-            made = self._inner
+            method = self._inner
             for wrap in self.wraps:
-                made = wrap.around(wrap, made)
-            vars(made)[LAYER] = self
-            self._outermost = made
-            setattr(self._dialect, self._name, made)
+                method = wrap.around(wrap, method)
+            vars(method)[LAYER] = self
+            self._outermost = method
+            setattr(self._dialect, self._name, method)
         elif self._before is not None:
             self._outermost = self._before
             setattr(self._dialect, self._name, self._before)

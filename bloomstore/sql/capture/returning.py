@@ -1,7 +1,7 @@
-"""Bulk INSERTs of the ORM whose keys the server makes: they are made to return them.
+"""Adds RETURNING to bulk INSERTs of the ORM whose keys the server makes.
 
-Without RETURNING such keys are nowhere, and the guards of the table would be fenced by every bulk
-INSERT. Not here: reading the keys that come back (written_keys.py).
+Without RETURNING the keys never reach the client, and every bulk INSERT would fence the guards of
+its table. Not here: reading the keys that come back (written_keys.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def with_returning(
     rows: list[Any],
     guards_of: Callable[[Table], list[ActiveGuard]],
 ) -> Any:
-    """The INSERT that returns the guarded keys the server makes; None where it stays as it is."""
+    """The INSERT with RETURNING for the guarded keys the server makes; None: send it as it is."""
     entity = statement.entity_description.get("entity")
     mapper = None if entity is None else inspect(entity, raiseerr=False)
     if mapper is None or has_returning(statement) or statement.select is not None or not rows:
@@ -42,7 +42,7 @@ def with_returning(
     if not wanted:
         return None
     dialect = session.get_bind(mapper).dialect
-    if dialect.server_version_info is None:  # it has not asked its server yet what that can do
+    if dialect.server_version_info is None:  # it learns at its first connection what it can do
         session.connection({"mapper": mapper})
     if not dialect.insert_executemany_returning:
         return None

@@ -1,7 +1,7 @@
 """Where the keys of a write are: a plan per compiled statement, made once.
 
-In: a compiled INSERT, UPDATE or DELETE and the guards of its table. Out: for each guard the places
-of its columns' values: bind parameters by name, NULL, what the server made, or nowhere.
+In: a compiled INSERT, UPDATE or DELETE and the guards of its table. Out: for each guard the sources
+of its columns' values: bind parameters by name, NULL, the server, or nowhere.
 
 A plan never holds a value: compiled statements are cached and serve many values.
 """
@@ -39,20 +39,20 @@ class Binds:
     """The value of row i is the parameter names[i], or names[0] of the i-th parameter set."""
 
     names: tuple[str, ...]
-    type: Any = None  # of the bind: it decides what is sent
+    type: Any = None  # of the bind: it decides which value is sent
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The server makes the value: a place in the primary key, or a default it may return."""
+    """The server makes the value: of the primary key at this index, or a default it may return."""
 
     column: Column[Any]
-    place: int | None
+    index: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
-    """No value can be known."""
+    """The value cannot be known, for this reason: the guard is fenced."""
 
     reason: str
 
@@ -68,7 +68,7 @@ class WritePlan:
     written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = ()
     deleted_from: tuple[ActiveGuard, ...] = ()
     effects: Effect = Effect.NOTHING  # on the settings of the connection
-    # Those of the written whose values are sent, and those of which some come from the server.
+    # Parts of `written`: all values are sent, or some come from the server.
     sent: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
     made: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
 
@@ -82,34 +82,34 @@ class WritePlan:
 
 
 _ROWIDS = ("rowid", "oid", "_rowid_")
-NOTHING = WritePlan()  # writes, but to no guarded table
-READS = WritePlan()  # never writes
-# What may stand behind the first word of a write. IGNORE is looked for where keys are.
+NOTHING = WritePlan()  # of statements that write, but to no guarded table
+READS = WritePlan()  # of statements that never write
+# Words that may stand behind the first word of a write. IGNORE has its effect on keys below.
 _PREFIXES = frozenset("OR REPLACE IGNORE ABORT FAIL ROLLBACK LOW_PRIORITY HIGH_PRIORITY".split())
 
 
 def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
-    """The plan of one compiled statement; None if it does more than its structure says.
+    """The plan of one compiled statement; None if it may do more than its structure says.
 
     Text inside of it, prefixes, suffixes, hints and functions of @compiles may do anything, and
-    options may bring a common table expression that writes: the text that was made must be one
+    options may bring a common table expression that writes. So the compiled text must be one
     statement, and have as many parts that write as the structure has.
     """
     statement = compiled.statement
     written: list[tuple[ActiveGuard, tuple[Source, ...]]] = []
     deleted: list[ActiveGuard] = []
     assert statement is not None
-    made = Text(compiled.string, compiled.dialect.name)
+    text = Text(compiled.string, compiled.dialect.name)
     elements = [
         element
         for element in visitors.iterate(statement)
         if isinstance(element, (Insert, Update, Delete))
     ]
     if not elements:
-        is_whole = not compiled.literal_execute_params  # what is rendered later is not seen here
-        return READS if made.is_harmless and is_whole else None
-    effects = made.effects & ~Effect.WRITES
-    if not made.is_one or made.verbs != len(elements) or effects & ~Effect.SETS:
+        is_whole = not compiled.literal_execute_params  # their values are rendered later
+        return READS if text.is_harmless and is_whole else None
+    effects = text.effects & ~Effect.WRITES
+    if not text.is_one or text.verbs != len(elements) or effects & ~Effect.SETS:
         return None
     if not all(map(_is_as_structured, elements)):
         return None
@@ -171,7 +171,7 @@ def _names(guard: ActiveGuard) -> set[str]:
 
 
 def _names_set(statement: Update, compiled: SQLCompiler) -> set[str]:
-    """The names of what an UPDATE sets, or may set."""
+    """The names of the columns that an UPDATE sets, or may set."""
     keys = [*values_of(statement), *(compiled.column_keys or ())]
     return {str(getattr(key, "name", key)).lower() for key in keys}
 
@@ -179,7 +179,7 @@ def _names_set(statement: Update, compiled: SQLCompiler) -> set[str]:
 def _sets_rowid(
     element: Insert | Update, compiled: SQLCompiler, table: Table, guard: ActiveGuard
 ) -> bool:
-    """Whether SQLite's rowid may be set, which is the primary key by another name."""
+    """Whether the statement may set SQLite's rowid, which is the primary key by another name."""
     names = set(_ROWIDS) - guard.live_names  # a column of such a name is only that column
     if not names or not traits_of(compiled.dialect).has_rowid:
         return False
@@ -192,7 +192,7 @@ def _sets_rowid(
 
 
 def _pairs(clause: Any) -> list[tuple[Any, Any]]:
-    """What ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE sets."""
+    """Columns and values that ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE sets."""
     changes = getattr(clause, "update_values_to_set", None) or getattr(clause, "update", None)
     return list(changes.items() if isinstance(changes, dict) else changes or ())
 
@@ -286,7 +286,7 @@ def _bound(value: Any, compiled: SQLCompiler) -> Source:
 
 
 def _sent_as(name: str, compiled: SQLCompiler, type_: Any = None) -> Source:
-    """The parameter of this name, with the type that makes of it what is sent."""
+    """The parameter of this name, with the type that processes its value."""
     type_ = compiled.binds[name].type if type_ is None else type_
     if has_bind_expression(type_):
         return Nowhere("an SQL expression around the value")
@@ -302,7 +302,7 @@ def _is_parameter(column: Column[Any], compiled: SQLCompiler) -> bool:
 def _with_conflict(
     statement: Insert, table: Table, guard: ActiveGuard, sources: tuple[Source, ...]
 ) -> tuple[Source, ...]:
-    """What ON CONFLICT DO UPDATE or ON DUPLICATE KEY UPDATE may set instead."""
+    """The sources, if ON CONFLICT or ON DUPLICATE KEY UPDATE cannot set another key instead."""
     if _ignores(statement):
         return (Nowhere("INSERT IGNORE may clip values"),)
     clause = conflict_clause_of(statement)

@@ -48,31 +48,31 @@ def _keys_of_rows(guard: ActiveGuard, sources: tuple[Source, ...], context: Any)
         Made(source.column.type) if isinstance(source, Server) else getattr(source, "type", None)
         for source in sources
     ]
-    for place in range(rows):
+    for row in range(rows):
         values: list[object] = []
         for source in sources:
             if isinstance(source, Server):
-                values.append(_from_server(source, place, made, defaults))
+                values.append(_from_server(source, row, made, defaults))
             elif isinstance(source, Binds):
-                values.append(_from_parameters(source, place, sets, in_one_go))
+                values.append(_from_parameters(source, row, sets, in_one_go))
         key = guard.key_to_store(values, types)
         if key is not None:
             yield key
 
 
-def _from_parameters(source: Binds, place: int, sets: Any, in_one_go: bool) -> object:
+def _from_parameters(source: Binds, row: int, sets: Any, in_one_go: bool) -> object:
     if not source.names:
         return None
-    name = source.names[place if len(source.names) > 1 else 0]
-    return sets[0 if in_one_go else place][name] if name else None
+    name = source.names[row if len(source.names) > 1 else 0]
+    return sets[0 if in_one_go else row][name] if name else None
 
 
-def _from_server(source: Server, place: int, made: Any, defaults: Any) -> object:
+def _from_server(source: Server, row: int, made: Any, defaults: Any) -> object:
     value = None
-    if source.place is not None and place < len(made) and made[place] is not None:
-        value = made[place][source.place]
-    elif place < len(defaults) and source.column in defaults[place]._mapping:
-        value = defaults[place]._mapping[source.column]
+    if source.index is not None and row < len(made) and made[row] is not None:
+        value = made[row][source.index]
+    elif row < len(defaults) and source.column in defaults[row]._mapping:
+        value = defaults[row]._mapping[source.column]
         if value is None:
             return None
     if value is None:
