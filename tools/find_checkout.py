@@ -1,7 +1,7 @@
-"""Puts the checkout on the path, so that a script of tools/ finds `bloomstore`, `tests`, `tools`.
+"""Puts the checkout on the path: scripts in tools/ import `bloomstore`, `tests` and `tools`.
 
-Python puts the folder of a script there, not the folder above it. The first import of every script
-in tools/ is this one; nothing else under tools/ changes the path.
+Python puts the folder of a script on the path, not the folder above it. This is the first import of
+every script in tools/, and nothing else under tools/ changes the path.
 """
 
 from __future__ import annotations

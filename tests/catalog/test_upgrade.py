@@ -16,8 +16,9 @@ from bloomstore.catalog import upgrade
 from bloomstore.catalog.change import CatalogChange
 from bloomstore.errors import StoreLocked, StoreReadOnly, UnsupportedVersion
 from bloomstore.segment import header
+from tests.support.checkout import ROOT
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = ROOT / "tests" / "golden"
 KEYS = [f"user {number}" for number in range(200)]
 
 

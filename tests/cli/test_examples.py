@@ -18,6 +18,7 @@ import bloomstore
 from bloomstore.cli.main import COMMANDS
 from bloomstore.sql import BloomPlugin
 from bloomstore.sql.schema import migrate
+from tests.support.checkout import environment
 
 
 def _examples() -> list[tuple[str, str]]:
@@ -29,7 +30,7 @@ def _examples() -> list[tuple[str, str]]:
     return found
 
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(bloomstore.__file__).parents[1])}
+ENVIRONMENT = environment()
 MODELS = """
 from bloomstore.sql import Guard
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column

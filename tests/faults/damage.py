@@ -1,4 +1,4 @@
-"""Damage to the files of a closed store, and what every reader must make of it."""
+"""Damage to the files of a closed store, and what every reader must answer then."""
 
 from __future__ import annotations
 

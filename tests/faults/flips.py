@@ -1,7 +1,7 @@
-"""Single flipped bits in data.mdb of a store that nobody has open, and what becomes of its keys.
+"""Single flipped bits in data.mdb of a closed store, and what becomes of its keys.
 
 The flips go over every page that is in use: meta pages, free list, tables. A process of its own
-opens the store, first for reading, then for writing, asks for all keys, ensures, adds, checks.
+opens the store, first for reading, then for writing; it asks for all keys, ensures, adds, checks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""A short life of a store on a disk that refuses, and what was wrong about it.
+"""A short life of a store on a disk that refuses calls, and a list of everything that went wrong.
 
-The program of the processes of test_full_disk.py: `python refused_life.py TASK FOLDER ...`; each
-task prints JSON lines with what it met (`errors`) and what must not be (`wrong`).
+This is the program of the processes that test_full_disk.py starts:
+
+    python -m tests.faults.refused_life TASK FOLDER ...
+
+Each task prints JSON lines: the errors it met (`errors`) and the faults it found (`wrong`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 
 from bloomstore.layout.contract import Geometry, LayoutCode, SchemeCode
 from bloomstore.layout.layouts import BY_NAME, SCHEMES, geometry_of
+from tests.support.checkout import ROOT
 
-PINNED = json.loads((Path(__file__).parent.parent / "golden" / "positions.json").read_text())
+PINNED = json.loads((ROOT / "tests/golden/positions.json").read_text())
 FINGERPRINTS = st.binary(min_size=16, max_size=16)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import tomllib
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -13,6 +12,7 @@ from alembic.script import ScriptDirectory
 from bloomstore.errors import DatabaseError, MigrationError
 from bloomstore.sql.schema import incarnation, migrate, registry
 from bloomstore.sql.schema.incarnation import ensure_incarnation
+from tests.support.checkout import ROOT
 
 REVISIONS = [
     script.revision for script in ScriptDirectory(str(migrate.location())).walk_revisions()
@@ -79,8 +79,7 @@ def test_errors_name_what_and_where() -> None:
 
 def test_the_migrations_are_in_the_package() -> None:
     """What a wheel is made of, as setup.py and pyproject.toml say it."""
-    root = Path(__file__).parents[2]
-    parsed = ast.parse((root / "setup.py").read_text())
+    parsed = ast.parse((ROOT / "setup.py").read_text())
     calls = [node for node in ast.walk(parsed) if isinstance(node, ast.Call)]
     (setup,) = [call for call in calls if getattr(call.func, "id", "") == "setup"]
     given = {keyword.arg: keyword.value for keyword in setup.keywords}
@@ -89,7 +88,7 @@ def test_the_migrations_are_in_the_package() -> None:
         node.value for node in ast.walk(given["packages"]) if isinstance(node, ast.Constant)
     }
     assert packages >= {"bloomstore.migrations", "bloomstore.migrations.versions"}
-    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert "script.py.mako" in settings["package-data"]["bloomstore.migrations"]
     own = migrate.location()
     assert (own / "env.py").exists()

@@ -1,7 +1,8 @@
-"""The states of the disk that a power cut may leave: in: a trace, a moment and chance, out: files.
+"""The states that a power cut may leave a disk in.
 
-What is certain at the moment is there; everything else is there or not, as chance says, in one of
-several manners (all, nothing, by steps, sectors or pages, until a step, one file only).
+In: a trace, a moment and chance; out: files. Everything that is certain at the moment is there. The
+rest is there or not, as chance says, in one of several manners: all, nothing, by steps, by sectors
+or pages, until a step, one file only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The recorded program: it does everything a store can do, and says what is promised as it goes.
 
-Run as `python program.py STORE PART... [--mutant NAME] [--boot NAME]`; each part is one of PARTS.
-One JSON line by one write after each acknowledged step:
+    python -m tests.powerloss.program STORE PART... [--mutant NAME] [--boot NAME]
+
+Each part is one of PARTS. It writes one JSON line, by one write, after each acknowledged step:
 
     {"added": ["name", [keys]]}      these keys must be found from now on
     {"trying": {"name": [keys]}}     a batch: from now on all of these are found, or none

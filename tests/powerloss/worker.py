@@ -1,8 +1,8 @@
-"""Builds and judges images, many per process: `python worker.py FOLDER`.
+"""Builds and judges images, many per process: `python -m tests.powerloss.worker FOLDER`.
 
-In: lines "recording number moment seed" (the recording is a file), out: one JSON line each. A
-worker that dies (a fault of the memory, a hang) is itself a violation; whoever started it starts
-another.
+In: lines "recording number moment seed" (the recording is a file); out: one JSON line each. A
+worker that dies (a fault of the memory, a hang) is itself a violation, and campaign.py then starts
+another one.
 """
 
 from __future__ import annotations

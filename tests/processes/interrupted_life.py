@@ -1,15 +1,16 @@
-"""A process whose operations are interrupted: the program of test_interrupts.py.
+"""The program of test_interrupts.py: a process whose operations are interrupted at every point.
 
     python interrupted_life.py STORE OPERATION DURABILITY POINTS
     python interrupted_life.py STORE open | fork
 
 Python looks at signals when a function begins, after a call of a C function, and when it jumps
-back. A profile function is called at the first two of these, and what it raises comes from where an
-interrupt would: so each operation is interrupted at its first such point, at another one, and so on
-to its end. Tracebacks are kept, as by somebody who logs them later.
+back. A profile function is called at the first two of these points, and an exception that it raises
+comes from where an interrupt would come. So each operation is interrupted at its first such point,
+then at the next one, and so on to its end. Tracebacks are kept, as by a program that logs them
+later.
 
-It is a process of its own because an interrupt inside of Python's own `logging` or `threading`
-leaves their locks held for ever: pytest's handler of log records among them.
+It is a process of its own because an interrupt inside Python's own `logging` or `threading` leaves
+their locks held for ever, and pytest's handler of log records is one of them.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import bloomstore
 from bloomstore import Durability, Dynamic, Scalable
 from bloomstore.store.write import bulk_load
 from tests.processes.worker import Worker, die_at, make_store, open_server
+from tests.support.checkout import ROOT
 from tests.support.soundness import assert_sound
 
-ROOT = Path(__file__).parents[2]
 DURABILITIES = ["commit", "process"]
 
 

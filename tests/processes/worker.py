@@ -4,8 +4,9 @@
         worker.tell("add", 1)
         assert worker.hear() == "done"
 
-A worker is a function that gets its end of the pipe first. What it raises is raised in the test;
-whoever does not speak for 30 seconds has failed. Nothing here waits by sleeping.
+A worker is a function whose first argument is its end of the pipe. An exception in the worker is
+raised in the test, and a worker that is silent for 30 seconds has failed. Nothing here waits by
+sleeping.
 """
 
 from __future__ import annotations

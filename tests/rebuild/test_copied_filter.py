@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from bloomstore.rebuild.state import read_state
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.store.durable import trust
 from bloomstore.store.write.copying import begin_copy
+from tests.support.checkout import environment
 
 KEYS = [f"key {number}" for number in range(3000)]
 ABSENT = [f"absent {number}" for number in range(20_000)]
@@ -167,9 +167,8 @@ def test_killed_it_has_changed_nothing_and_can_be_given_up_or_done_again(
         store.create("seen", Scalable(target_error=1e-3)).add("old")
     command = [sys.executable, "-m", "bloomstore", "rebuild", str(ours), "seen"]
     command += ["--from", str(theirs), "--filter", "grown"]
-    root = str(Path(bloomstore.__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": root, "BLOOMSTORE_CRASH_AT": point}
-    killed = subprocess.run(command, env=environment, check=False, capture_output=True)
+    variables = environment(BLOOMSTORE_CRASH_AT=point)
+    killed = subprocess.run(command, env=variables, check=False, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, f"it never came to {point!r}"
     with bloomstore.open(ours) as store:
         store["seen"].add("after the kill")
@@ -177,8 +176,8 @@ def test_killed_it_has_changed_nothing_and_can_be_given_up_or_done_again(
         assert give_up(store, "seen")
         assert not give_up(store, "seen")
         assert list(store.check()) == []
-    environment.pop("BLOOMSTORE_CRASH_AT")
-    assert subprocess.run(command, env=environment, check=False).returncode == 0
+    variables.pop("BLOOMSTORE_CRASH_AT")
+    assert subprocess.run(command, env=variables, check=False).returncode == 0
     with bloomstore.open(ours) as store:
         assert store["seen"].may_contain_many(KEYS).all()
         assert list(store.check()) == []

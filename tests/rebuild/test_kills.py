@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -18,10 +17,10 @@ from bloomstore import Scalable
 from bloomstore.crash import POINTS
 from bloomstore.rebuild.state import read_state
 from tests.rebuild.sources import make_file
+from tests.support.checkout import environment
 
 KEYS = [f"key {number}" for number in range(40_000)]
 ROWS = 1000
-ROOT = str(Path(bloomstore.__file__).parents[1])
 WORKER = Path(__file__).with_name("worker.py")
 SPEC = Scalable(target_error=1e-3, initial_capacity=1000)
 
@@ -32,11 +31,7 @@ def start(store: Path, source: Path, crash_at: str = "") -> subprocess.Popen[str
         command += ["--column", "key"]
     return subprocess.Popen(
         [sys.executable, str(WORKER), str(ROWS), *command],
-        env=os.environ
-        | {
-            "PYTHONPATH": str(Path(bloomstore.__file__).parents[1]),
-            "BLOOMSTORE_CRASH_AT": crash_at,
-        },
+        env=environment(BLOOMSTORE_CRASH_AT=crash_at),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,6 +1,6 @@
-"""`bloomstore ARGUMENTS` in a process of its own, with small batches: python worker.py ROWS ...
+"""`bloomstore ARGUMENTS` in a process of its own, with small batches: `python worker.py ROWS ...`.
 
-LEAST_KEYS in the environment says how many keys are so many that they are gathered in memory.
+LEAST_KEYS in the environment says from how many keys on they are gathered in memory.
 """
 
 from __future__ import annotations

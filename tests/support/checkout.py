@@ -1,7 +1,7 @@
 """The checkout, and the environment of the processes that tests and tools start.
 
-Tests and tools import each other's support as `tests.…` and `tools.…`: the checkout must be on the
-path of every process, and `python -m pytest` in the checkout is not how workers are started.
+Shared code is imported as `tests...` and `tools...`, so the checkout must be on the path of every
+process. pytest puts it there for the tests (pyproject.toml); `environment` does so for workers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Timing side by side, and the row that a comparison ends in.
 
-Contestants take turns in every round, and what is compared is CPU time, best of all rounds: a busy
-machine slows both sides of a ratio, and it can only slow, so the least is nearest to the truth. The
-order is drawn anew for every part: whoever always came after the same one would always find the
-caches as that one leaves them.
-Rows that wait for a disk compare elapsed time, in the same turns.
+Contestants take turns in every round. CPU time is compared, the best of all rounds: a busy machine
+slows both sides of a ratio, and it can only slow them, so the least time is nearest to the truth.
+The order is drawn anew for every part, because a contestant that always came after the same other
+one would always find the caches as that one leaves them. Rows that wait for a disk compare elapsed
+time, in the same turns.
 """
 
 from __future__ import annotations

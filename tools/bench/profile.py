@@ -1,14 +1,14 @@
-"""Where the time goes: each step of an add, a lookup and an opening by itself.
+"""The steps behind the rows: each part of an add, a lookup and an opening, timed by itself.
 
-    bulk add     fingerprints of the keys, insert of the fingerprints, and what is left: the store
+    bulk add     fingerprints of the keys, insert of the fingerprints, and the rest: the store
     bulk miss    fingerprints, find; "fused" is one loop that does both
-    single       the empty loop, an empty tuple (what `in` costs), and the lookup
-    single hit   of everybody, with the bits in the caches (near) and in memory (far): the wait for
-                 a line is the same for all filters that need one
+    single       the empty loop, an empty tuple (the price of `in`), and the lookup
+    single hit   of every contestant, with the bits in the caches (near) and in memory (far): the
+                 wait for a line is the same for all filters that need one
     reopen       the store, the filter, the checksums of its blocks, the first answer
 
-Steps take turns with the whole of which they are parts; CPU time, best of all rounds. A goal that
-is missed is missed in one of them.
+Each step takes turns with the whole that it is part of; CPU time, best of all rounds. A missed goal
+is missed in one of these steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast a rebuild is against a bare SELECT of the same column through the same driver.
+"""Rebuilds against a bare SELECT of the same column through the same driver.
 
     python tools/bench_rebuild.py                            10^7 rows: PostgreSQL and Parquet
     python tools/bench_rebuild.py --rows 1e6 --rounds 3 --json rebuild.json
@@ -8,9 +8,11 @@
     rebuild    from the same column: count, read, add, ask again, note, checkpoint, switch
     parquet    the same keys from a Parquet file, against the same SELECT
 
-Select and rebuild run in turns; the ratio is that of their medians. Memory is that of a process of
-its own that rebuilds once: its peak above what it had after its imports, without the vector.
-Goals: a ratio of 0.7 and 300 MB. Exit status: 0, 1 if a goal was missed.
+Select and rebuild take turns, and the ratio is that of their medians. Memory is measured in a
+process of its own that rebuilds once: its peak, minus what it had after its imports, without the
+vector. The goals are a ratio of 0.7 and 300 MB.
+
+Exit status: 0, or 1 if a goal was missed.
 """
 
 from __future__ import annotations

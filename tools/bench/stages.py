@@ -1,7 +1,7 @@
-"""What stages cost: lookups and bits per key of grown filters, and the H3 shift query.
+"""The price of stages: lookups and bits per key of grown filters, and the H3 shift query.
 
-Run by itself it prints one JSON object for the kernels it runs on:
-bench.py starts it with BLOOMSTORE_KERNELS=numpy for the other twin.
+As a program it prints one JSON object for the kernels it runs on; `tools/bench.py --stages` starts
+it with BLOOMSTORE_KERNELS=numpy for the other twin.
 
     shift    H3: addresses are computed once per key and shifted for each stage
     direct   the same stages asked one by one, so that each computes its addresses

@@ -1,7 +1,7 @@
 """Rows about the store itself: opening, durable adds, the cost of its checks, threads, 10^8 keys.
 
-Durable rows wait for the disk, so they compare elapsed time with bare LMDB
-commits in the same folder; the two take turns.
+Durable rows wait for the disk, so they compare elapsed time with bare LMDB commits in the same
+folder; the two take turns.
 """
 
 from __future__ import annotations

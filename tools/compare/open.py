@@ -1,9 +1,10 @@
-"""How long opening takes, and that it does not read the vectors.
+"""Time and bytes read until a store is open: opening must not read the vectors.
 
-`python -m tools.compare.open [--filters 100] [--keys 1e8] [--folder DIR]` makes a store with that
-many keys in that many filters, drops it from the page cache, opens it in a fresh process, and
-prints milliseconds and the bytes that were read from disk until the store was open, until the
-first filter was there, and until the first answer.
+    python -m tools.compare.open [--filters 100] [--keys 1e8] [--folder DIR]
+
+Makes a store with that many keys in that many filters, drops it from the page cache, and opens it
+in a fresh process. It prints milliseconds and bytes read from disk until the store was open, until
+the first filter was there, and until the first answer.
 """
 
 from __future__ import annotations

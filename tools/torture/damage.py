@@ -1,8 +1,8 @@
 """Random damage to the files of a closed store: no acknowledged key may ever be a "no".
 
-Each case copies a sound store, damages one to three places of it, and lets fresh processes read
-it, read-only and not. An error of the package is no answer; a lost key, a process that dies, or
-a damage to a vector that nobody notices breaks the promise.
+Each case copies a sound store, damages one to three places of the copy, and lets fresh processes
+read it, read-only and read-write. An error of the package counts as no answer. The promise is
+broken by a lost key, by a process that dies, and by damage to a vector that goes unnoticed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Flipped bits in the catalog of a store that nobody has open: no key is lost, no process dies.
+"""Flipped bits in the catalog of a closed store: no key is lost and no process dies.
 
-Each case flips one bit of a page that data.mdb uses, meta pages and free list included, of a store
-that was closed or whose writer was killed, and a fresh process reads it, writes it, and checks it.
+Each case flips one bit of a page that data.mdb uses, including meta pages and the free list. The
+store was closed properly, or its writer was killed. A fresh process then reads, writes and checks.
 """
 
 from __future__ import annotations

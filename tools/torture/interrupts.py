@@ -1,12 +1,14 @@
-"""Exceptions of a signal handler at random moments: nothing stays held, no key is lost.
+"""Exceptions raised by a signal handler at random moments: no lock stays held and no key is lost.
 
-An epoch is the life of one process with a new store: its main thread is interrupted at random in
-every kind of operation while two other threads add, and keeps the last tracebacks. After each
-interrupt nothing may be held, the next add must succeed and every acknowledged key be reported; now
-and then another process must get the writer lock. At its end the store is closed by another thread,
-and a fresh process compares it with all that was acknowledged.
+An epoch is the life of one process with a new store. Its main thread is interrupted at random
+during every kind of operation, while two other threads add keys, and keeps the last tracebacks as
+a program does that logs them later. After each interrupt no lock may be held, the next add must
+succeed, and every acknowledged key must be reported; now and then another process must get the
+writer lock. At the end of the epoch another thread closes the store, and a fresh process compares
+it with everything that was acknowledged.
 
-This process opens no store: it forks those that do, and whoever says nothing for a minute hangs.
+The supervisor opens no store: it forks the processes that do. A process that says nothing for a
+minute counts as hung.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""Kills processes at random moments and damages files at random places, and counts what is lost.
+"""Writers of one store are killed, round by round: no key that was acknowledged may be lost.
 
-    python tools/torture.py --rounds 1000 --seed 1 --writers 4 --durability both
-    python tools/torture.py --damage 10000 --seed 1
-    python tools/torture.py --flips 10000 --seed 1
-    python tools/torture.py --interrupts 10000 --seed 1
+In each round some writers add to one store, and one or all of them are killed by SIGKILL, at a
+random time or at a named crash point. The survivors must go on within one second, and a reader
+that is not killed asks for every acknowledged key. Now and then every process is killed, also
+during recovery, and a fresh process compares the store with everything that was ever acknowledged.
 
-A round: some writers add to one store, one or all of them are killed by SIGKILL, at a random time
-or at a named crash point; the survivors must go on within one second; a reader that lives on asks
-for every acknowledged key. Now and then everything is killed, also during recovery, and a fresh
-process compares the store with all that was ever acknowledged. Exit status 1 and the folder is
-kept when the promise was broken anywhere.
-
-This process never opens a store: it forks processes that do (workers.py). Everything it
+This process never opens a store: it forks the processes that do (workers.py), and everything it
 waits for has a time limit.
 """
 

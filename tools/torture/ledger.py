@@ -1,17 +1,20 @@
-"""What all processes of a torture run know of each other, in one page of shared memory.
+"""The memory that the processes of a torture run share: which keys are added, who dies where.
 
-A run is the life of one writer process, from its fork to its end; it has a number, and 32 slots.
-Slot 0 is its share of the filter "commit", slot 1 its share of "process", the others are filters
-of its own. Keys of a slot are numbered from 0, so "acknowledged up to n" says everything:
+A run is the life of one writer process, from its fork to its end. It has a number and 32 slots:
+slot 0 is its share of the filter "commit", slot 1 its share of the filter "process", and the other
+slots are filters of its own. The keys of a slot are numbered from 0, so one number per slot says
+which of them are acknowledged:
 
     intended   raised by the writer before it adds
-    acked      raised by the reader when it has read the acknowledgement and found the keys
-    dropping   set before a filter is dropped: from then on it may be missing
-    beats      when the writer last finished an operation; doing: which one it is at
-    orders     where it shall die: crash point, how many times later; operations since then
+    acked      raised by the reader once it has read the acknowledgement and found the keys
+    dropping   set before a filter is dropped; from then on the filter may be missing
+    beats      when the writer last finished an operation; `doing` is the one it is busy with
+    orders     where the writer shall die: crash point, visits to skip, operations since the order
 
-Invariants: acked <= intended; intended is raised before the add begins, so that a rebuild which
-reads it after its beginning knows every key that was not added to both chains.
+Invariants
+  1. acked <= intended.
+  2. intended is raised before the add begins, so a rebuild that reads it after its own beginning
+     knows every key that was not added to both chains.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Kill processes, damage files, interrupt calls, at random; count which acknowledged keys are lost.
+"""Torture a store at random, and count which acknowledged keys are lost.
 
     python tools/torture.py --rounds 1000 --seed 1 --writers 4 --durability both
     python tools/torture.py --damage 10000 --seed 1
     python tools/torture.py --flips 10000 --seed 1
     python tools/torture.py --interrupts 10000 --seed 1
 
-    --rounds        writers killed by SIGKILL at any moment and at every named crash point
-    --damage        bytes of a closed store changed, cut off, removed, swapped
-    --flips         single bits of the catalog of a closed store flipped
-    --interrupts    exceptions of a signal handler inside of every operation
+    --rounds        writers are killed by SIGKILL, at any moment and at every named crash point
+    --damage        files of a closed store are changed, cut short, removed and swapped
+    --flips         single bits in the catalog of a closed store are flipped
+    --interrupts    a signal handler raises an exception inside every operation
 
-Exit status: 0, or 1 when the promise was broken; then the folder is left as it is.
+Exit status: 0, or 1 when the promise was broken; the folder is then left for a closer look.
 """
 
 from __future__ import annotations

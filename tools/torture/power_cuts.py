@@ -1,14 +1,16 @@
 """Power cuts by the thousand: record a store at work, build legal images of its disk, open them.
 
     tools/powerloss.py                             both tables, with 2000 images
-    tools/powerloss.py --images 20000 --seed 3     more of the library as it is
-    tools/powerloss.py --images 0                  only the mutants: one rule broken, one by one
+    tools/powerloss.py --images 20000 --seed 3     more images of the real library
+    tools/powerloss.py --images 0                  only the mutants, each with one rule broken
 
 The recordings are those of tests/powerloss: the whole program, kills at every named step, a disk
-that refuses calls, and power cuts during recovery, and during the recovery from those. The seed
-chooses steps, moments and what survives. The second table is the proof that these images see: the
-library with one rule of its order broken, and what noticed. Exit status: 0 when the promise was
-kept and every mutant was caught, else 1.
+that refuses calls, power cuts during recovery, and power cuts during the recovery from those. The
+seed chooses the steps, the moments and the bytes that survive. The second table shows that these
+images can find a fault: it lists the library with one rule of its order broken, and the check that
+noticed.
+
+Exit status: 0 when the promise was kept and every mutant was caught, else 1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The processes of a torture run: writers that are killed, a reader that is not, a verifier.
 
-Each is a function called in a freshly forked process that opens the store itself. Writers say
-"run slot n" on the pipe of acknowledgements, one write per line, when keys below n of that slot
-are acknowledged. The reader takes the lines, asks for the keys at once, and enters them into the
-ledger. What breaks the promise goes to the pipe of violations, one line each.
+Each of them is a function that is called in a freshly forked process and opens the store itself. A
+writer sends "run slot n" down the pipe of acknowledgements, one line per write call, when the keys
+below n of that slot are acknowledged. The reader takes these lines, asks for the keys at once, and
+enters them into the ledger. Violations of the promise go to a second pipe, one line each.
 """
 
 from __future__ import annotations

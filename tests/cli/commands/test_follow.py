@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from bloomstore.sql import BloomPlugin, Guard
 from bloomstore.sql.schema import migrate
 from bloomstore.sql.schema.outbox_tables import Outbox
 from tests.cli.runner import Cli
+from tests.support.checkout import environment
 
 
 @pytest.fixture
@@ -78,10 +78,9 @@ def test_errors_are_one_line(
 
 
 def test_an_interruption_ends_it_cleanly(url: str, new_store: Path) -> None:
-    root = Path(bloomstore.__file__).parents[1]
     process = subprocess.Popen(
         [sys.executable, "-m", "bloomstore", "follow", url, str(new_store), "--every", "0.05"],
-        env=os.environ | {"PYTHONPATH": str(root)},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

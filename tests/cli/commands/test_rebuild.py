@@ -15,6 +15,7 @@ import sqlalchemy as sa
 import bloomstore
 from bloomstore.rebuild import TextSource, rebuild
 from tests.cli.runner import Cli, Terminal
+from tests.support.checkout import ROOT
 
 KEYS = [f"key {number}" for number in range(3000)]
 
@@ -227,7 +228,7 @@ def test_progress_shows_rows_and_what_is_left(
 
 
 def test_the_tool_of_a_checkout_is_the_same_command(grown: Path, tmp_path: Path) -> None:
-    tool = Path(bloomstore.__file__).parents[1] / "tools" / "rebuild.py"
+    tool = ROOT / "tools" / "rebuild.py"
     command: list[str | Path] = [
         sys.executable,
         tool,

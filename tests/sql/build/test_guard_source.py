@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +30,7 @@ from tests.rebuild.sources import Stop
 from tests.sql.support.checks import every_row_is_known
 from tests.sql.support.models import Base, Member, Team, User
 from tests.sql.support.workers import again_and_again, workers
+from tests.support.checkout import ROOT
 
 EMAILS = [f"{number:04}@x" for number in range(500)]
 
@@ -344,9 +344,8 @@ def test_another_running_process_sees_unknown_become_valid(
         assert lines is not None
         assert next(lines) != "valid\n"  # fenced, and nobody has seen the database here yet
         command = [sys.executable, "-m", "bloomstore", "rebuild", str(store.path), "users.email"]
-        root = Path(bloomstore.__file__).parents[1]
         subprocess.run(
-            [*command, "--from", url.render_as_string(hide_password=False)], check=True, cwd=root
+            [*command, "--from", url.render_as_string(hide_password=False)], check=True, cwd=ROOT
         )
         ends = time.monotonic() + 20
         while (line := next(lines)) != "valid\n":

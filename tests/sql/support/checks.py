@@ -1,4 +1,4 @@
-"""What tests count and compare: statements that were sent, and guards against their rows."""
+"""Counts the statements that an engine sends, and compares guards with the rows of their tables."""
 
 from __future__ import annotations
 

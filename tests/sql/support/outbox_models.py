@@ -1,4 +1,4 @@
-"""A table whose guards are fed by outboxes, for tests and for the writers they start."""
+"""A table whose guards are fed by outboxes, and the ways in which tests write to it and ask."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A program that knows nothing of bloomstore: it writes rows and says which are committed.
+"""A program without bloomstore: it writes rows and prints the ids that are committed.
 
     python -m tests.sql.support.outbox_writer CONNINFO NUMBER
 
-Transactions of several writers overlap, and end in another order than they began.
+Transactions of several such writers overlap, and end in another order than they began in.
 """
 
 from __future__ import annotations
