@@ -1,20 +1,21 @@
-"""What each thread holds: an exception at any moment leaves nothing of it held.
+"""Things that a thread holds: an exception at any moment leaves none of them held.
 
-A signal handler may raise (Ctrl-C, an alarm) between any two steps of a thread: between a lock that
-is taken and the `try` that gives it back, or in the first step of the `__exit__` that should. So
-whatever outlasts a step is a Holding: it is on the list of its thread before it is taken, until it
-is given back. `whole` is the boundary of an operation: one that is left by an exception gives back,
-innermost first, everything that its thread did not hold when it began.
+A signal handler may raise (Ctrl-C, an alarm) between any two steps of a thread: between taking a
+lock and the `try` that gives it back, or in the first step of the `__exit__` that should. So
+everything that outlasts a step is a Holding: it is on its thread's list from before it is taken
+until it is given back. `whole` is the boundary of an operation: if an exception leaves it, it gives
+back, innermost first, everything that its thread did not hold at the beginning.
 
 Invariants
-  1. `give_back` may come at any moment, half done or twice: it asks what is held and never counts.
-  2. What the boundary has given back is not on the list, and its block does nothing when it ends:
-     that may be much later and in another thread, since tracebacks keep generators alive.
-  3. Not on the list: locks that a `with` statement takes from C. Nothing comes between such a lock
-     and its block, nor between the block and the end of the lock.
+  1. `give_back` may be called at any moment, half done or twice: it asks what is held and never
+     counts.
+  2. A Holding that the boundary has given back is off the list, and its block does nothing when it
+     ends: that may be much later and in another thread, since tracebacks keep generators alive.
+  3. Not on the list: locks that a `with` statement takes from C. No signal comes between such a
+     lock and its block, nor between the block and the end of the lock.
 
 Not here: the things that are held (catalog/transaction.py, store/process/writer_lock.py,
-store/write/group_commit.py).
+store/process/open_files.py, store/write/group_commit.py).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Holding:
         raise NotImplementedError
 
     def end(self, *, is_done: bool = False) -> None:
-        """Gives it back, after whatever was left inside of it, and takes it off the list."""
+        """Gives it back, after everything taken inside of it, and takes it off the list."""
         held = mine.held
         if not held or held[-1] is not self:
             if self not in held:  # the boundary has given it back
@@ -76,7 +77,7 @@ def depth() -> int:
 
 
 def surrender(least: int) -> None:
-    """Gives back what this thread holds beyond the first so many things, innermost first."""
+    """Gives back all that this thread holds but the first `least` things, innermost first."""
     held = mine.held
     while len(held) > least:
         last = held[-1]

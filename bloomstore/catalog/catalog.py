@@ -20,7 +20,7 @@ Invariants
     tombstones  number u64                   name of a file that may be unlinked
     notes       any bytes                    any bytes (plugins)
 
-Not here: when to write what (store).
+Not here: the order of changes (store).
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class Catalog:
         self.path = path
         self.read_only = read_only
         self.witness = Witness() if witness is None else witness
-        # Tables whose rows could all be read once. Rot may come later, but not with a change.
+        # Tables whose rows could all be read once: names that are missing there do not exist.
         self._sound: set[str] = set()
         self.gate = Gate()
         self._map_size = map_size
-        # Whether the environment must be opened anew, and the lock of who does it, or forks.
+        # Whether the environment must be opened anew. The lock is held to do so, and by a fork.
         self.is_spent = False
         self._renewing = threading.RLock()
         self._is_paused = False
@@ -107,7 +107,7 @@ class Catalog:
                 name: environment.open_db(name.encode(), create=False) for name in TABLES
             }
             self._room = Room(self.path, environment, self._map_size)
-            # What views must know, and what those of a moment know besides.
+            # Arguments of every view; views of committed state get the index besides.
             self.known = self._tables, self._sound
             self.index = JournalIndex()
         except BaseException as error:
@@ -167,7 +167,7 @@ class Catalog:
         return int(self._environment.info()["last_txnid"])
 
     def _ask(self, what: str, question: abc.Callable[[], T]) -> T:
-        """What LMDB answers. Raises StoreFailed; `what` says what cannot be done then."""
+        """The answer of LMDB to a question. Raises StoreFailed; `what` names the failure."""
         try:
             return question()
         except lmdb.Error as error:
@@ -185,7 +185,7 @@ class Catalog:
         return True
 
     def renew(self) -> None:
-        """Opens the environment anew, if it is spent, when nobody is inside.
+        """Opens the environment anew, if it is spent, when no thread is inside.
 
         LMDB gives an environment up, for ever, when the write of a meta page fails; and one whose
         map another process has outgrown must be mapped again.
@@ -210,7 +210,7 @@ class Catalog:
             pass
 
     def pause(self) -> None:
-        """Waits until nobody is inside, and keeps all out (before a fork)."""
+        """Waits until no thread is inside, and keeps all of them out (before a fork)."""
         if not self._renewing._is_owned():  # type: ignore[attr-defined]
             self._is_paused = True
             self._renewing.acquire()
@@ -225,7 +225,7 @@ class Catalog:
             self._is_paused = False
 
     def require_room(self) -> None:
-        """For what adds rows. Raises StoreFailed when others must go first (room.py)."""
+        """Called before rows are added. Raises StoreFailed if others must go first (room.py)."""
         self._ask("takes no additions", lambda: self._room.require(self._live_bytes))
 
     def _live_bytes(self) -> int:

@@ -71,7 +71,7 @@ class CatalogChange(CatalogView):
         self._put("store", b"identity", rows.pack_identity(identity))
 
     def rows(self, table: str) -> list[tuple[bytes, bytes]]:
-        """Keys and payloads of a table, whatever they mean: for upgrades."""
+        """Keys and payloads of a table, not unpacked: for upgrades."""
         return list(self._scan(table))
 
     def sound_rows(self, table: str) -> list[tuple[bytes, bytes]]:
@@ -81,7 +81,7 @@ class CatalogChange(CatalogView):
         return [(key, self._need(table, key)) for key in keys]
 
     def put_row(self, table: str, key: bytes, payload: bytes) -> None:
-        """Inserts or replaces a row, whatever it means: for upgrades."""
+        """Inserts or replaces a row by its payload: for upgrades."""
         self._put(table, key, payload)
 
     def raise_next_number(self, least: int) -> None:
@@ -173,7 +173,7 @@ class CatalogChange(CatalogView):
         self._transaction.put(key, journal_rows.frame_journal(key, row), db=self._tables["journal"])
 
     def delete_journal(self, sequences: abc.Iterable[int]) -> None:
-        """Deletes these rows; sequences go on where they were."""
+        """Deletes these rows; their sequences are never used again."""
         counters = self.counters()
         self._put_counters(counters)
         for sequence in sequences:

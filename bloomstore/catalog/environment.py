@@ -9,9 +9,9 @@ Invariants
   3. lock.mdb gets its disk space before LMDB maps it: LMDB would leave it sparse, and the 65th
      reader on a full disk would be SIGBUS.
   4. LMDB opens its files by name and follows links: both are seen to be plain files before.
-  5. The data format is that of LMDB 0.9, whatever py-lmdb's default is.
+  5. The data format is that of LMDB 0.9, even if py-lmdb's default is another one.
 
-Not here: what is in the tables (catalog.py, rows.py), whether data.mdb can be believed (pages.py).
+Not here: the tables (catalog.py, rows.py), whether data.mdb can be believed (pages.py).
 """
 
 from __future__ import annotations

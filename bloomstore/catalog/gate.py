@@ -1,13 +1,14 @@
 """A gate before every transaction: shut while the process forks, and for ever once it is closed.
 
-A forked child that closes its copy of an environment would free the parent's place in LMDB's table
+A forked child that closes its copy of an environment would free the parent's slot in LMDB's table
 of readers, and closing an environment under a running transaction is not safe either. So forks and
-closing wait until nobody is inside; whoever comes meanwhile waits, or is told that it is closed.
+closing wait until no thread is inside; a thread that arrives meanwhile waits, or is told that the
+store is closed.
 
-There is no lock: who comes writes down that it is inside before it looks whether the gate is shut,
-who shuts it does so before it looks who is inside, so at least one of them sees the other. Whoever
-has to wait looks again and again: it is for the moment of a fork. So an interrupt leaves nothing
-behind but a number, and whoever goes in knows which one it was.
+There is no lock. A thread notes that it is inside before it looks whether the gate is shut; a
+thread that shuts the gate does so before it looks which threads are inside: at least one of them
+sees the other. Waiting is polling, since it lasts for the moment of a fork. So an interrupt leaves
+nothing behind but a number, and each thread knows what its number was before.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import time
 
 from bloomstore.errors import StoreClosed
 
-_PAUSE = 0.0002
+_PAUSE_SECONDS = 0.0002
 
 
 class Gate:
-    """Counts who is inside. A thread that is inside may enter again, also while others wait."""
+    """Counts the threads inside. A thread that is inside may enter again, while others wait."""
 
     def __init__(self) -> None:
         self._inside: dict[int, int] = {}
@@ -29,22 +30,22 @@ class Gate:
         self._is_closed = False
 
     def times(self, me: int) -> int:
-        """How often the thread with this number, that of the caller, is inside."""
+        """How often the calling thread, which has this number, is inside."""
         return self._inside.get(me, 0)
 
     def enter(self, me: int, before: int) -> None:
-        """Goes in, where it was so often before. Raises StoreClosed."""
+        """Enters, being inside `before` times; waits while the gate is shut. Raises StoreClosed."""
         self._inside[me] = before + 1
         while self.is_shut and not before:
             self._inside.pop(me, None)
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
             self._inside[me] = 1
         if self._is_closed:
             self.leave(me, before)
             raise StoreClosed("the store is closed")
 
     def leave(self, me: int, before: int) -> None:
-        """Goes out: from now on this thread is inside as often as it was before."""
+        """Leaves: from now on this thread is inside `before` times."""
         if before:
             self._inside[me] = before
         else:
@@ -66,13 +67,13 @@ class Gate:
         try:
             self.is_shut = True
             while any(thread != me for thread in list(self._inside)):
-                time.sleep(_PAUSE)
+                time.sleep(_PAUSE_SECONDS)
         except BaseException:
             self.is_shut = False
             raise
 
     def close(self) -> None:
-        """Nobody comes in any more; whoever waits is told so."""
+        """Shuts the gate for ever: threads that wait, or come later, get StoreClosed."""
         try:
             self.shut()
             self._is_closed = True

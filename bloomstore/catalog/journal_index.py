@@ -1,9 +1,9 @@
-"""Which journal rows name which segment, so that nobody reads the whole journal for one of them.
+"""Which journal rows name which segment, so that the journal is scanned once for all segments.
 
-In: views of the catalog, out: sequences. The journal only grows between checkpoints, at its end: a
-newer view is asked for the rows that came after those that are known. A row that was deleted shows
-in their number, and then all of them are read again. What the rows say is read from the view that
-asks, never kept here.
+In: views of the catalog, out: sequences. Between checkpoints the journal only grows, at its end: of
+a newer view only the rows after the last known one are read. A deleted row shows in the number of
+rows, and then all of them are read again. Only sequences are remembered here; the rows themselves
+are read from the view of the caller.
 """
 
 from __future__ import annotations

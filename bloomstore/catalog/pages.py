@@ -1,8 +1,8 @@
 """Reading data.mdb without LMDB: whether every page is what LMDB takes for granted.
 
-In: the file of a catalog that nobody has open, out: its last commit, or DamagedFile. LMDB has no
-checksums: a flipped bit in one of its pages hides rows, or ends the process. So whoever is alone
-walks the whole tree first, by plain reads:
+In: the file of a catalog that no process has open, out: its last commit, or DamagedFile. LMDB has
+no checksums: a flipped bit in one of its pages hides rows, or ends the process. So an opener that
+is alone walks the whole tree first, by plain reads:
 
   1. both meta pages are sane, and their transactions are neighbours, each on its own page;
   2. every page is reached once, has its own number, and its nodes fill it without gap or overlap;
@@ -10,9 +10,8 @@ walks the whole tree first, by plain reads:
   4. every table has as many rows, pages and levels as its record says;
   5. no page is in use and free, and the newest entry of the free list is of the last commit.
 
-Rows have checksums, which are compared when they are read (rows.py, view.py). What stays is an
-older state of the whole file, which only a witness outside of it can tell
-(store/durable/recovery.py).
+Rows have checksums, which are compared when they are read (frames.py, view.py). Not found here: an
+older state of the whole file, which only a witness outside of it can tell (witness.py).
 py-lmdb has such a walk too (lmdb.verify), in twice the time and without the keys of branches.
 
 Format of LMDB 0.9, 64 bits, in the byte order of the machine.
@@ -39,7 +38,7 @@ _BRANCH, _LEAF, _LONG, _META = 1, 2, 4, 8  # kinds of pages
 _IS_LONG, _IS_TABLE = 1, 2  # flags of rows: the value has pages of its own, is a table
 _INTEGER_KEYS = 8  # flag of the free list
 _SMALLEST_PAGE, _LARGEST_PAGE = 512, 1 << 15
-LARGEST_MAP = 1 << 45  # what a meta page may ask for, and `open` too
+LARGEST_MAP = 1 << 45  # the most that a meta page, or `open`, may ask for
 
 _PAGE = struct.Struct("=Q2xHHH")  # number, kind, end of the pointers, begin of the nodes
 _LONG_PAGE = struct.Struct("=Q2xHI")  # number, kind, pages
@@ -55,7 +54,7 @@ _Node = tuple[bytes, int, int, int]  # key, size of the value or child, flags, b
 
 
 def walk(path: Path) -> int:
-    """Walks data.mdb and returns the number of its last commit. Only for who is alone.
+    """Walks data.mdb and returns the number of its last commit. Only for an opener that is alone.
 
     Raises DamagedFile or UnsupportedVersion.
     """
@@ -173,7 +172,7 @@ class _Walk:
     def _leaf(
         self, tree: _Tree, number: int, data: bytes, keys: list[bytes], nodes: list[_Node]
     ) -> None:
-        """Takes the pages of long values, and the rows if somebody wants them."""
+        """Takes the pages of long values, and the rows if they are wanted."""
         for key, (_, size, flags, begin) in zip(keys, nodes, strict=True):
             if flags & ~_IS_LONG != tree.kind:
                 self._fail(number, f"a row of {tree.name} has flags {flags}")
@@ -220,7 +219,7 @@ class _Walk:
         return data[_HEAD : _HEAD + size]
 
     def _take(self, number: int, count: int = 1, read: int = 1) -> bytes:
-        """Takes pages that nobody else may have, and reads the first so many."""
+        """Takes pages that no other part may have, and reads the first `count` of them."""
         used = self._used
         if not 2 <= number <= len(used) - count:
             self._fail(0, f"page {number} lies outside of the file")

@@ -1,13 +1,13 @@
-"""How much of the map is taken, and by whom: additions are refused before the map is full.
+"""The room in LMDB's map: additions are refused before the map is full.
 
 LMDB changes nothing in place: a deletion needs new pages too, and gets none once the map is full.
-So LMDB gets a larger map than `map_size` says, and what adds rows asks here first; what deletes
-them, a checkpoint for one, never does and always finds room.
+So LMDB gets a larger map than `map_size` says. Code that adds rows asks here first
+(store/write/commit.py, store/durable/stage_files.py, store/notes.py); code that deletes them, a
+checkpoint for one, does not ask and always finds room.
 
 A reader that stands still inside of a transaction keeps all pages that were freed since: the file
-grows with every commit and never shrinks. Nobody can be made to go on; but everybody can be told.
-
-Not here: who asks (store/write/writer.py, store/durable/stage_files.py, store/notes.py).
+grows with every commit and never shrinks. Such a reader cannot be ended from here; a warning names
+its process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bloomstore.errors import StoreFailed
 
 log = logging.getLogger("bloomstore")
 
-# A reader of so many commits ago does not just happen to read.
-_FAR_BEHIND = 16
-# A file below this is no matter; one is that has so many times the pages that are in use.
-_SMALL_FILE = 64 << 20
-_FAR_MORE = 8
+# A reader that is this many commits behind stands still.
+_FAR_BEHIND_COMMITS = 16
+# A warning is due when a file of more than this has this many times the pages that are in use.
+_SMALL_FILE_BYTES = 64 << 20
+_WASTEFUL_RATIO = 8
 
 
 class Room:
@@ -37,14 +37,14 @@ class Room:
         self._environment = environment
         self._map_size = map_size
         self._page_bytes = int(environment.stat()["psize"])
-        self._noted = max(_SMALL_FILE, 2 * self._taken())  # bytes that were found in order
+        self._noted = max(_SMALL_FILE_BYTES, 2 * self._taken())  # bytes that were found in order
         self._look_at = min(self._noted, map_size)
 
     def _taken(self) -> int:
         return (int(self._environment.info()["last_pgno"]) + 1) * self._page_bytes
 
     def require(self, live_bytes: abc.Callable[[], int]) -> None:
-        """Raises StoreFailed if rows should go before others come. 1.5 us.
+        """Raises StoreFailed if rows must be deleted before others are added. 1.5 us.
 
         `live_bytes` tells how many bytes are in use. Raises errors of LMDB, too (catalog.py).
         """
@@ -55,7 +55,7 @@ class Room:
         live, holders = live_bytes(), self._holders()
         if taken > self._noted:
             self._noted = 2 * taken
-            if taken > _FAR_MORE * live:
+            if taken > _WASTEFUL_RATIO * live:
                 log.warning(
                     "%s has %d bytes, %d of them in use: processes %s keep what was freed since"
                     " they began to read",
@@ -72,7 +72,7 @@ class Room:
         elif holders:
             what = f"processes {holders} read and keep what was freed since: end them, or"
         else:
-            return  # what is free is used again
+            return  # free pages are used again
         raise StoreFailed(
             f"{self._file} is full, its map_size is {self._map_size}: {what} open the store with a"
             " larger one"
@@ -84,6 +84,6 @@ class Room:
         found = set()
         for line in self._environment.readers().splitlines():
             process, _, transaction = [*line.split(), "", "", ""][:3]
-            if transaction.isdigit() and int(transaction) < last - _FAR_BEHIND:
+            if transaction.isdigit() and int(transaction) < last - _FAR_BEHIND_COMMITS:
                 found.add(int(process))
         return sorted(found)

@@ -33,8 +33,8 @@ Durability = Literal["commit", "process"]
 DURABILITIES: tuple[Durability, ...] = ("commit", "process")
 
 _COUNTERS = struct.Struct("<QQQ")
-# Rows unpacked last: opening a filter reads its two rows eight times, 24 us each. Nobody changes
-# an unpacked row.
+# How many unpacked rows are remembered: opening a filter reads its two rows eight times, 24 us
+# each. Unpacked rows are never changed.
 _REMEMBERED = 256
 
 
@@ -49,7 +49,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterRow:
-    """One filter: what was asked for, which chain answers, and how many stages its chains have."""
+    """One filter: its spec, the chain that answers, and how many stages its chains have."""
 
     name: str
     number: int

@@ -5,11 +5,11 @@
     attempt   a change that is undone, unless it was committed inside
     settled   a view in a change that is undone
 
-Each is a Holding: no exception leaves a transaction open, or the gate entered. They are no
-generators: one that is interrupted in its end lives on in the traceback, and would do its part when
-that goes; and a block of contextlib takes 5 us.
+Each is a Holding: no exception leaves a transaction open, or the gate entered. They are not
+generators: a generator that is interrupted in its end lives on in the traceback, and would finish
+only when that is dropped; and a block of contextlib takes 5 us.
 
-Not here: what is read and written (view.py), when (catalog.py, store).
+Not here: reading and writing rows (view.py, change.py), when to do so (store).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_CHANGES = "the catalog takes no changes"
 
 
 class Transaction(Holding):
-    """A transaction, and who is inside of the gate for it."""
+    """A transaction of one thread, which is inside of the gate meanwhile."""
 
     __slots__ = ("_before", "_catalog", "_gate", "_lmdb", "_me")
     writes = False
@@ -46,7 +46,7 @@ class Transaction(Holding):
         self._lmdb: Any = None
 
     def begin(self) -> Any:
-        """Enters the gate and begins. What can be mended is mended once. Raises StoreFailed."""
+        """Enters the gate and begins; once more if Catalog.mend helped. Raises StoreFailed."""
         self.announce()
         try:
             if self._catalog.is_spent:
@@ -76,7 +76,7 @@ class Transaction(Holding):
         if self._lmdb is not None:
             try:
                 self._lmdb.abort()
-            except lmdb.Error:  # it is over: committed, or the environment is closed
+            except lmdb.Error:  # the transaction is over: committed, or its environment closed
                 self._lmdb = None
         self._gate.leave(self._me, self._before)
 
@@ -151,5 +151,5 @@ class Writing(Attempt):
             except lmdb.Error as failed:
                 kind, error = type(failed), failed
         if isinstance(error, lmdb.Error):
-            self._catalog.is_spent = True  # whether it was committed, a new look will tell
+            self._catalog.is_spent = True  # a new environment shows whether it was committed
         super().__exit__(kind, error, traceback)

@@ -3,9 +3,9 @@
     STEPS[0] makes format 2 of format 1, STEPS[1] makes 3 of 2, ...
 
 The number is in the identity row; a catalog without one has format 1. A step and the number it
-leads to are one commit: a crash leaves the old format or the new one. Whoever opens a store for
-writing upgrades it, alone; whoever may only read, or finds others at work, is refused, and so is a
-library that is older than the store.
+leads to are one commit: a crash leaves the old format or the new one. Opening a store for writing
+upgrades it, if no other process has it open. Opening it read-only, or beside other processes, is
+refused, and so is opening it with a library that is older than the store.
 
 Segments are not rewritten: each header has the version that it was written with, and the readers of
 all versions stay (segment/header.py). A step changes rows through `rows` and `put_row`, which know

@@ -30,7 +30,7 @@ BLOCKS_KEY = struct.Struct(">QQ")
 
 
 class CatalogView:
-    """What the catalog said at one moment."""
+    """A view of the catalog at one moment."""
 
     def __init__(
         self,

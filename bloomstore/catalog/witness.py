@@ -8,7 +8,7 @@ later one: a catalog whose last commit is less than the word says was rolled bac
     bits  0..47  number of the commit
     bits 48..63  check: the same bits of number * 0x9E3779B97F4A7C15; a word of garbage says nothing
 
-Not here: what to do about it (store/durable/recovery.py).
+Not here: the consequences of a rollback (store/durable/recovery.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 class Witness:
-    """One word of shared memory; without one it knows nothing and is told nothing."""
+    """One word of shared memory; without a word it knows nothing and remembers nothing."""
 
     __slots__ = ("_is_writable", "_words")
 
@@ -29,7 +29,7 @@ class Witness:
 
     @property
     def number(self) -> int:
-        """The commit that the catalog must have at least; 0 where nobody knows."""
+        """The commit that the catalog must have at least; 0 if that is not known."""
         word = 0 if self._words is None else self._words[0]
         number = word & _MASK
         return number if word == _checked(number) else 0

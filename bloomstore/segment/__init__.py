@@ -1,7 +1,7 @@
 """The file of one stage.
 
-header.py   its first page: identity and geometry
-mapping.py  allocate, map, sync
+header.py   the first page: identity and geometry
+mapping.py  files allocated, mapped, synced, locked
 blocks.py   checksums per 64 KiB
-segment.py  all of it together
+segment.py  a segment as a whole: made, mapped, verified
 """

@@ -1,4 +1,4 @@
-"""Checksums over 64 KiB blocks of a vector: what was true at the last checkpoint.
+"""Checksums over 64 KiB blocks of a vector, true as of the last checkpoint.
 
 In: a vector and the identity of its segment, out: crc32c per block. The store id, segment number
 and block number go into the checksum, so that a block of another file or place never fits. Zero
@@ -50,7 +50,7 @@ def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]
     for prints in _joined(batches):
         for j in range(geometry.hashes):
             # Not np.unique: its first call imports numpy.ma, and an interrupt in the middle of that
-            # leaves a numpy that nobody in the process can use.
+            # leaves a numpy that nothing in the process can use.
             blocks = (geometry.addresses(prints, j) // bits).astype(np.int64)
             found.update(np.flatnonzero(np.bincount(blocks)).tolist())
         if len(found) == every:

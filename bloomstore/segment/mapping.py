@@ -12,7 +12,7 @@ Invariants
   4. A mapping needs no descriptor. An error of writing its pages back is not lost for that: msync
      asks the open file that the mapping keeps, which is older than every store to its pages.
 
-Not here: what the bytes mean (header.py, blocks.py), whether a stage may still be trusted (store).
+Not here: the meaning of the bytes (header.py, blocks.py), trust in a stage (store).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _NOT_A_FILE = "is not a regular file: put the store's own file here"
 def open_file(path: Path, flags: int) -> int:
     """Opens a file of a store. Raises OSError, and DamagedFile if it is anything but a plain file.
 
-    Who has made the store may have put a link in the place of a file, to one of ours, or a pipe
-    that nobody writes to: links are not followed, and pipes are not waited for.
+    A store may come from elsewhere and have a link to a file of this user, or a pipe without a
+    writer, where a file should be: links are not followed, and pipes are not waited for.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -74,7 +74,7 @@ def open_file(path: Path, flags: int) -> int:
 
 
 class _Pages:
-    """Pages of a file in memory, for as long as anybody refers to them.
+    """Pages of a file in memory, for as long as anything refers to them.
 
     By libc: Python's own mmap keeps a descriptor for each mapping before 3.13, and a thousand
     filters would exhaust what a process may have.
@@ -93,7 +93,7 @@ class _Pages:
             _raise_errno()
         self._address = address
         self._length = length
-        # What numpy makes an array of, which refers to this object.
+        # The buffer that numpy makes arrays of; they refer to this object.
         self.__array_interface__ = {
             "version": 3,
             "shape": (length,),
@@ -253,7 +253,7 @@ def passes(error: OSError) -> bool:
 def make_folder(path: Path, mode: int = 0o700) -> None:
     """Makes a folder and those above it, each name durable before the next is made.
 
-    So a crash leaves at most the last name in doubt, and whoever goes on syncs it first. The modes
+    So a crash leaves at most the last name in doubt, and the next attempt syncs it first. The modes
     of the folders above are the user's own.
     """
     missing: list[Path] = []

@@ -1,8 +1,8 @@
 """The file of one stage: made once, mapped, synced.
 
 In: a header and a folder, out: a Segment with the vector as a numpy array. `make_segment` is step
-2 of every new file (storage order): create, allocate, write the header, sync the file and its
-folder, under a lock on the file itself that says "unfinished, leave it alone".
+2 of every new file (store/durable/stage_files.py): create, allocate, write the header, sync the
+file and its folder, under a lock on the file itself that says "unfinished, leave it alone".
 
 The last page holds words that change with every add without being durable: how many bits are set
 and how many keys were new; and a flag for each block, set before a bit of it. They are hints of the
@@ -63,7 +63,7 @@ WORD_FLAGS = 2  # 1 once the flags say which blocks have changed since their che
 class Segment:
     """A mapped segment file.
 
-    shared: the bits in the file, as every process sees them; what is added is added here. vector:
+    shared: the bits in the file, as every process sees them; keys are added here. vector:
     the bits to ask, the same ones unless a damaged block had to be hidden from this process.
     damaged: blocks that were found damaged here; they report every key.
     """
@@ -94,13 +94,13 @@ class Segment:
         self._file = file
         self._judge: Judge | None = None
         self._checksums: NDArray[np.uint32] | None = None
-        self._waiting: NDArray[np.bool_] = np.zeros(0, np.bool_)  # blocks nobody has looked at yet
+        self._waiting: NDArray[np.bool_] = np.zeros(0, np.bool_)  # blocks not verified yet
         self._cursor = 0  # none waits before it
         self.unverified = 0  # how many wait
         self.damaged: set[int] = set()
         self.is_blind = False  # a damaged block could not be hidden: believe no "no" of this
-        # Protects all of these while blocks are verified. Who asks inside, in a signal handler or
-        # one of logging, verifies the same blocks once more.
+        # Protects all of these while blocks are verified. A lookup inside, by a signal handler or a
+        # handler of logging, verifies the same blocks once more.
         self._verifying = threading.RLock()
         self.shared: NDArray[np.uint8] = file.array(HEADER_BYTES, header.spec.geometry.vector_bytes)
         self.vector = self.shared
@@ -124,7 +124,7 @@ class Segment:
     ) -> None:
         """From now on a block must have its checksum before a "no" is taken from it.
 
-        Those that have changed since have none. `judge` is given the blocks that fail; it hides
+        Blocks that have changed since have none. `judge` is given the blocks that fail; it hides
         them, or has them set to ones, unless they have changed meanwhile.
         """
         with self._verifying:
@@ -135,7 +135,7 @@ class Segment:
             self.unverified = int(np.count_nonzero(self._waiting))
 
     def verify(self, blocks: abc.Iterable[int], more: int = 0) -> None:
-        """Verifies those of these blocks that nobody has looked at yet, and some more."""
+        """Verifies those of these blocks that were not verified yet, and `more` others."""
         with self._verifying:
             if not self.unverified or self._checksums is None:
                 return
@@ -161,7 +161,7 @@ class Segment:
             self._file.expect_soon(HEADER_BYTES + begin, last - begin)
 
     def verify_all(self) -> None:
-        """Verifies everything that nobody has looked at yet."""
+        """Verifies all blocks that were not verified yet."""
         self.verify((), self.header.blocks)
 
     def _next(self, count: int) -> list[int]:
@@ -177,9 +177,9 @@ class Segment:
     def hide(self, blocks: abc.Iterable[int], *, is_sealed: bool) -> None:
         """Makes damaged blocks report every key, in this process only.
 
-        A private copy of the mapping gets ones in their place. Its other pages show the file: an
-        active stage goes on in it. Where no such copy can be had a sealed one is copied instead,
-        and of an active one no "no" is believed any more.
+        A private copy of the mapping gets ones in their place. Its other pages show the file, so an
+        active stage keeps changing in it. If no such copy can be had, a sealed stage is copied into
+        memory instead, and of an active stage no "no" is believed any more.
         """
         with self._verifying:
             self.damaged.update(blocks)
@@ -195,7 +195,7 @@ class Segment:
             self.vector = copy
 
     def show(self) -> None:
-        """Ends `hide`: what was damaged is ones in the file now, or was not damaged after all."""
+        """Ends `hide`: the blocks are ones in the file now, or were not damaged after all."""
         with self._verifying:
             self.vector = self.shared
             self.damaged = set()

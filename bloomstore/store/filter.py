@@ -1,11 +1,11 @@
-"""The handle of one filter: ask, add, look at it.
+"""Filter, the handle of one filter: lookups, adds, numbers, fences.
 
 Reading takes no lock: the generation word is compared once per call, and only when it moved is
 the catalog read again. A filter whose "no" cannot be believed answers "maybe" to everything;
 `state` says why. Handles are safe in several threads and after a fork; they raise StoreClosed
 once their store is closed and FilterNotFound once their filter is dropped.
 
-Not here: the order of writing (writer.py), single lookups on the fast path (kernels.OneKey).
+Not here: the order of writing (write/), single lookups on the fast path (kernels.OneKey).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from bloomstore.store.write.group_commit import Group
 
 log = logging.getLogger("bloomstore")
 
-# Keys of a batch that are asked for to guess whether the whole of it is known already. If it is not
-# the writer will ask for each of them again: asking for all would be in vain, 9 ns per key.
+# Keys of a batch that are looked up to guess whether all of it is known already. If it is not, the
+# writer looks up each key again, and looking up all of them here would waste 9 ns per key.
 _SAMPLE = 64
 
 
 class FilterStore(OpenStore, Protocol):
-    """What a handle needs of its store besides."""
+    """The store of a filter, as its handle needs it: with batches, group commit and views."""
 
     _views: threading.RLock
     _batches: Batches
@@ -84,7 +84,7 @@ class Filter(OneKey):
 
     @property
     def number(self) -> int:
-        """Of this filter in its store; never used again, so one that is dropped differs."""
+        """Of this filter in its store. Never used again: a new filter of the same name differs."""
         return self._number
 
     @property
@@ -96,18 +96,18 @@ class Filter(OneKey):
     @property
     @whole
     def durability(self) -> Durability:
-        """What an acknowledged key survives: "commit" everything, "process" the process."""
+        """Whether an acknowledged key survives everything ("commit") or the process ("process")."""
         return self._current().row.durability
 
     @property
     @whole
     def state(self) -> FilterState:
-        """Whether everything is in order, and if not, why some or all answers are "maybe"."""
+        """Whether the filter is in order, and if not, why some or all answers are "maybe"."""
         return self._current().told_state
 
     @property
     def was_sound(self) -> bool:
-        """Whether the last answer could have been "no": `state`, without looking again."""
+        """Whether the state was sound at the last lookup; the generation is not read again."""
         return self.is_quick or self._view.state.is_sound
 
     @whole
@@ -128,7 +128,7 @@ class Filter(OneKey):
         done = 0
         for prints in chunks:
             end = done + len(prints)
-            if end > len(found):  # an iterator: nobody knows how many will come
+            if end > len(found):  # an iterator does not say how many keys will come
                 found = np.concatenate([found, np.zeros(max(done, len(prints)), np.bool_)])
             found[done:end] = self._find(prints)
             done = end
@@ -181,7 +181,7 @@ class Filter(OneKey):
     @property
     @whole
     def fences(self) -> dict[str, str]:
-        """Token -> reason of every fence that stands now, in whatever process it was raised."""
+        """Token -> text of the reason of every fence that stands now, raised by any process."""
         return {token: reason.text for token, reason in self._fences().items()}
 
     @whole
@@ -234,7 +234,7 @@ class Filter(OneKey):
         return is_new
 
     def _add_unknown_slowly(self, prints: NDArray[np.uint64], generation: int) -> bool:
-        """Adds a key durably that no stage of this generation had, as the compiled twin knows."""
+        """Adds durably a key that the compiled twin has found in no stage of this generation."""
         least = len(mine.held)
         try:
             view = self._view
@@ -262,8 +262,8 @@ class Filter(OneKey):
         self._store._require_writable()
         view = self._current()
         self._take_fast_path(view)
-        # A key that every chain of a sound filter reports was made durable with its bits.
-        # The second look at the generation says that no rebuild had begun by then.
+        # A key that a sound filter without a coming chain reports is durable already. The second
+        # look at the generation makes sure that no rebuild had begun by then.
         core = self._store._core
         keep = view.row.durability == "process"
         is_kept = keep and core.lock.keeper.is_free  # then the writer lock costs nothing
@@ -294,7 +294,7 @@ class Filter(OneKey):
         return added
 
     def _current(self) -> FilterView:
-        """The view of this moment, for readers: one in doubt where the catalog cannot be read."""
+        """The view of this moment, for readers; in doubt if the catalog cannot be read."""
         try:
             return self._certain()
         except READING_ERRORS as error:
@@ -304,27 +304,27 @@ class Filter(OneKey):
     def _certain(self) -> FilterView:
         """The view of this moment, for writers too; reloaded when the generation moved.
 
-        Raises where the catalog cannot be read: keys that are added to the stages of an older view
-        are lost, and what is written from it may take the place of what others have written.
+        Raises if the catalog cannot be read: keys added to the stages of an older view are lost,
+        and rows written from it may replace newer rows of other processes.
         """
         core = self._store._core
         view = self._view
         is_current = core.words[GENERATION] == view.generation and core is self._core
         is_current = is_current and (core.loss is None or not view.state.is_sound)
-        if is_current and (self._fast_generation == view.generation or view.is_settled):
+        if is_current and (self._fast_generation == view.generation or view.is_lasting):
             return view
         view = load_view(core, self.name, self._number)
         self._use(core, view)
         return view
 
     def _use(self, core: Core, view: FilterView) -> None:
-        """Makes the view the one that is asked, on the fast path too if its "no" is certain."""
+        """Makes lookups ask this view, on the fast path too if its "no" is certain."""
         with self._store._views:
             is_news = view.state != self._view.state and not view.state.is_sound
             self._core = core
             self._view = view
             self._resume()
-        if is_news:  # outside: whoever hears of it may wait for other threads
+        if is_news:  # outside the lock: a log handler may wait for other threads
             log.warning("filter %r answers maybe to everything: %s", self.name, view.state)
 
     def _point(self, core: Core, view: FilterView) -> None:
@@ -379,7 +379,7 @@ class Filter(OneKey):
             self._fast_generation = view.generation
 
     def _pause(self) -> None:
-        """Sends every single lookup through the slow path: closed, forked, or in a batch."""
+        """Sends every single lookup through the slow path: after a close or fork, or in a batch."""
         self._fast_generation = NEVER
 
     def __repr__(self) -> str:

@@ -38,9 +38,9 @@ class Notes(abc.MutableMapping[str, bytes]):
 
     @whole
     def change(self, name: str, make: abc.Callable[[bytes | None], bytes | None]) -> None:
-        """Replaces a note by what `make` makes of it, with no other change in between.
+        """Replaces a note by the value that `make` returns for it, with no other change in between.
 
-        `make` is given None where there is no note; None from it changes nothing.
+        `make` gets None if there is no note; if it returns None, nothing changes.
         """
         key = _key(name)
         with self._store._changing("a note") as core, core.change() as change:

@@ -1,4 +1,4 @@
-"""How a store is opened (frozen: reopen to change), and whether what callers give can be taken."""
+"""How a store is opened (frozen: reopen to change), and checks of arguments that callers pass."""
 
 from __future__ import annotations
 

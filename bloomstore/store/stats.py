@@ -1,4 +1,4 @@
-"""What a filter is like at this moment, in numbers."""
+"""The numbers of a filter: keys, bits, fill, errors, stages."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class StageStats:
 class FilterStats:
     """One filter.
 
-    keys: how many were new when they were added. target_error: what the family promises for this
-    many stages. error_rate: what the bits of the stages make of it now; of several stages it is in
-    part measured, by a sample (filters/overlap.py).
+    keys: how many were new when they were added. target_error: the promise of the family for this
+    many stages. error_rate: the present error, computed from the bits; that of several stages is in
+    part measured by a sample (filters/overlap.py).
     """
 
     name: str
@@ -122,7 +122,7 @@ def count_of(core: Core, view: FilterView) -> Estimate:
 
 
 def _error_of(rows: list[StageRow], vectors: Vectors, errors: list[float]) -> float:
-    """Error of the whole chain; stages that cannot be looked at count as independent."""
+    """Error of the whole chain; stages that cannot be mapped count as independent."""
     known = [(vectors[row.number], row.spec.geometry) for row in rows if row.number in vectors]
     found = errors_up_to(known if len(known) == len(rows) else [], errors)
     return found[-1].error if found else 0.0
@@ -137,7 +137,7 @@ def _vectors(view: FilterView) -> Vectors:
 
 
 def _current(core: Core, view: FilterView) -> list[StageRow]:
-    """The stages as they are now; of small ones every block is looked at first."""
+    """The stages as they are now; every block of a small one is verified first."""
     found: dict[int, set[int]] = {}
     for stage in view.live.stages:
         if stage.segment is not None:

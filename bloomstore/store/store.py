@@ -8,8 +8,8 @@ One Store object per path and process: a second `open` of the same path returns 
 and it closes with the last of them. Any number of processes may have a store open; one of them
 writes at a time. Threads may share everything. A forked child reopens by itself at its first use.
 
-Not here: the handle of one filter (filter.py), the order of writing (writer.py, stage_files.py,
-checkpoint.py), what a crash leaves (recovery.py).
+Not here: the handle of one filter (filter.py), the order of writing (write/), the order of steps
+that survive a crash (durable/).
 """
 
 from __future__ import annotations
@@ -106,11 +106,12 @@ class Store:
     ) -> Filter:
         """Makes a new, empty filter. Raises FilterExists.
 
-        With `fence`, a reason, it is born fenced: no process sees it answer "no" before somebody
-        has filled it and lowered the fence (see Filter.fences).
+        With `fence`, a reason, the filter is born fenced: no process sees it answer "no" before it
+        was filled and the fence lowered (see Filter.fences).
 
-        Without one it is in doubt, and answers "maybe" until it is rebuilt, while segments are
-        there of filters that a rolled back catalog has forgotten: it may be one of them.
+        Without a fence, a new filter is in doubt, and answers "maybe" until it is rebuilt, as long
+        as there are segments of filters that a rolled back catalog has forgotten: it may be one of
+        those filters.
         """
         check_name(name)
         spec = check_spec(spec).resolved()
@@ -212,7 +213,7 @@ class Store:
                     for chain in {stage.chain for stage in change.stage_rows(row.number)}:
                         stage_files.bury_chain(change, core, row.number, chain)
                 except DamagedRow:
-                    # Its files stay, unknown to anybody, and `check` names them.
+                    # Its files stay without a row, and `check` names them.
                     if name not in change.filter_names():
                         raise
                 change.delete_filter(name)
@@ -222,9 +223,9 @@ class Store:
     def batch(self) -> Block:
         """One durable commit for every key added inside, in any filter of this store.
 
-        Belongs to its `with` block: it takes what is added inside of it and by the functions called
-        there, by no other thread or task. An exception discards all of it. More than 65 536 keys
-        are committed in parts, each atomic.
+        A batch belongs to its `with` block: it takes keys that are added there and in functions
+        called from there, not those of other threads or tasks. An exception discards all of them.
+        More than 65 536 keys are committed in parts, each atomic.
         """
         self._require_writable()
         return self._batches.block(lambda batch: finish(self._core, batch))
@@ -268,14 +269,14 @@ class Store:
 
     @whole
     def repair(self) -> abc.Iterator[repair.Repair]:
-        """Mends what can be mended and says what it did and what only a rebuild can mend."""
+        """Mends all that it can, and says what it did and what only a rebuild can mend."""
         self._require_writable()
         return iter(list(repair.repair_store(self._core)))
 
     @property
     @whole
     def incarnation(self) -> str:
-        """Differs between a store and every copy of it, whoever has made the copy."""
+        """Differs between a store and every copy of it, by `backup` or by file copy."""
         with self._core.catalog.read() as view:
             return f"{view.identity().incarnation}/{self._core.catalog.file_number}"
 
@@ -301,9 +302,9 @@ class Store:
 
     @whole
     def close(self) -> None:
-        """Checkpoints what this store may write, and closes it. Closing twice is no error.
+        """Checkpoints the store, if it may write, and closes it. Closing twice is no error.
 
-        An exception in the middle, Ctrl-C say, is raised; closing it again does what is left.
+        An exception in the middle, Ctrl-C say, is raised; another close does the rest.
         """
         with open_stores.lock:
             core = self._opened if self._closing is None else self._closing
@@ -326,11 +327,11 @@ class Store:
 
     @property
     def _is_closing(self) -> bool:
-        """Whether it was closed half: nobody can use it, and it must be closed again."""
+        """Whether a close was interrupted: the store cannot be used and must be closed again."""
         return self._closing is not None
 
     def _checkpoint_at_close(self, core: Core) -> None:
-        """Another process may go on writing; then the last one to close does it."""
+        """Skipped while another process holds the lock: the last one to close does it."""
         if core.doubt is not None or core.is_lost():
             return
         with core.catalog.read() as view:
@@ -392,7 +393,7 @@ class Store:
             self._opened.catalog.pause()
 
     def _after_fork_in_parent(self) -> None:
-        """Lets threads go on."""
+        """Ends the pause of `_before_fork`."""
         if self._opened is not None:
             self._opened.catalog.resume()
             self._opened.lock.resume_threads()

@@ -1,4 +1,4 @@
-"""What a handle knows of its filter at one generation, and whether a "no" may be believed.
+"""A filter at one generation: its row, its chains, and whether its "no" may be believed.
 
 In: the catalog, out: an immutable FilterView. The generation word is read before the rows: rows
 can be newer than the word says (then one reload too many follows), never older.
@@ -22,7 +22,7 @@ from bloomstore.store.process.words import GENERATION
 
 
 class StateName(StrEnum):
-    """What kind of trust a filter has."""
+    """The kinds of trust and doubt."""
 
     SOUND = "sound"
     FENCED = "fenced"
@@ -33,7 +33,7 @@ class StateName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FilterState:
-    """Whether everything is in order, and if not, why some or all answers are "maybe".
+    """Whether a filter is in order, and if not, why some or all answers are "maybe".
 
     in_part: only some blocks are damaged; keys that need no other bits are "maybe".
     """
@@ -68,19 +68,19 @@ class FilterView:
     live: Chain
     coming: Chain | None
     state: FilterState
-    # Whether another look at the same generation would show the same.
-    is_settled: bool = field(init=False)
+    # Whether another look at the same generation would find the same state.
+    is_lasting: bool = field(init=False)
 
     def __post_init__(self) -> None:
         passes = self.live.is_doubt_transient or (
             self.coming is not None and self.coming.is_doubt_transient
         )
-        is_settled = self.state.name is not StateName.NEEDS_RECOVERY and not passes
-        object.__setattr__(self, "is_settled", is_settled)
+        is_lasting = self.state.name is not StateName.NEEDS_RECOVERY and not passes
+        object.__setattr__(self, "is_lasting", is_lasting)
 
     @property
     def told_state(self) -> FilterState:
-        """The state as users are told: damaged blocks do not make everything "maybe"."""
+        """The state shown to users: damaged blocks do not make everything "maybe"."""
         damage = self.live.damage if self.state.is_sound else None
         if damage is None:
             return self.state

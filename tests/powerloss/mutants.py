@@ -162,7 +162,7 @@ def folders_above_not_synced() -> None:
 
 def catalogs_name_not_settled() -> None:
     """Who opens a store first believes that its maker has synced the catalog's name."""
-    _replace(folder.Folder, "settle", nothing)
+    _replace(folder.Folder, "sync_name", nothing)
 
 
 def not_marked_dirty() -> None:

@@ -143,7 +143,7 @@ def test_a_place_of_a_dead_reader_does_not_fill_the_map(path: Path) -> None:
 def test_growth_is_told_with_the_process_that_causes_it(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(room, "_SMALL_FILE", SMALL)
+    monkeypatch.setattr(room, "_SMALL_FILE_BYTES", SMALL)
     with bloomstore.open(path) as store:
         seen = store.create("seen", SPEC)
         with stuck_reader(path) as process, caplog.at_level(logging.WARNING, "bloomstore"):

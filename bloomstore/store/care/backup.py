@@ -1,13 +1,13 @@
 """A consistent copy of a store that is in use.
 
-Under the writer lock: a checkpoint, a copy of the catalog, and of every stage that may still
+Under the writer lock it makes a checkpoint and copies the catalog and every stage that may still
 change. Sealed stages never change: their files are opened under the lock, so that a drop cannot
 take them away, and copied after it, as many as there are descriptors for. Readers never wait,
 writers for the small part only.
 
 The copy becomes a store with the last step, the renaming of its catalog; it gets an incarnation of
-its own. Restoring one means forgetting the keys that came after it: rebuild before you trust it as
-a guard.
+its own. A restored copy lacks the keys that came after it: rebuild before you trust it as a
+guard.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Reading everything and yielding what is wrong, all of it, changing nothing.
+"""Check: reads everything, yields every problem, changes nothing.
 
-Looks at every catalog row, every segment's header, length and bits (damage.py), and the folder. A
-stage that is being changed just now, or whose filter is dirty, cannot be judged and is passed over;
-a store that was closed is covered completely.
+It looks at every catalog row, every segment's header, length and bits (process/damage.py), and the
+folder. A stage that is being changed, or whose filter is dirty, cannot be judged and is passed
+over; a store that was closed is covered completely.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bloomstore.store.process.open_files import Core, missing_of
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong, and where. `filter_name` is None for what belongs to the store as a whole."""
+    """One finding of `check`, and where. filter_name: None for a problem of the whole store."""
 
     path: Path
     offset: int

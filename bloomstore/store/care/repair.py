@@ -1,4 +1,4 @@
-"""Mending what can be mended without the source, and naming what needs a rebuild.
+"""Repair: mends all damage that needs no source, and names what needs a rebuild.
 
     damage                              repair
     blocks that fail their checksum     set to ones in the file: they answer "maybe" until a rebuild
@@ -37,7 +37,7 @@ from bloomstore.store.process.open_files import Core, missing_of
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One thing that was looked at: what was done, and whether only a rebuild can do the rest."""
+    """One line of a repair: the damage, what was done, and whether a rebuild must do the rest."""
 
     what: str
     needs_rebuild: bool = False
@@ -47,7 +47,7 @@ class Repair:
 
 
 def repair_store(core: Core) -> abc.Iterator[Repair]:
-    """Mends one thing after the other, yielding what was done."""
+    """Mends catalog, then filters, yielding a line for each thing done."""
     with core.hold():
         core.require_place()
         yield from _mend_catalog(core)
@@ -72,7 +72,7 @@ def repair_store(core: Core) -> abc.Iterator[Repair]:
 
 
 def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
-    """In one commit each: what is taken away, and the mark that keys may be missing."""
+    """Mends numbers and journal; the mark that keys may be missing is in the same commit."""
     highest = max((segment_number(path.name) for path in core.folder.segment_files()), default=0)
     with core.change() as change:
         is_behind = (
@@ -101,7 +101,7 @@ def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
 
 
 def doubt_of_new(core: Core, change: CatalogChange) -> Reason | None:
-    """Why a new filter must not be taken for empty, if it must not; for who makes one."""
+    """Why a new filter must not count as empty; None if it may. Called by `Store.create`."""
     forgotten = recovery.forgotten_files(core, change)
     if forgotten:
         what = f"{reasons.ROLLED_BACK}: {forgotten[0]} may hold those of this filter"

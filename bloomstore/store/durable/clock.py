@@ -1,8 +1,8 @@
-"""How long a stage was open, by a clock that nobody sets.
+"""How long a stage was open, by a clock that cannot be set.
 
 Within one boot of the machine that is the time since it started, sleep included. Across boots there
-is only the wall clock, which may have been set back or forward meanwhile: what it says is taken if
-it is a time at all, and what a wrong one can do is bounded by ByRate.
+is only the wall clock, which may have been set back or forward meanwhile: its difference is taken
+if it is positive, and ByRate bounds the effect of a wrong one.
 
 In: the row of a stage, out: seconds, or None where no clock can tell.
 """
@@ -13,7 +13,7 @@ import time
 
 from bloomstore.catalog.rows import StageRow
 
-# A stage that fills faster says no more than that: clocks and commits have grains of their own.
+# A stage that fills faster counts as filled in this time: clocks and commits are no finer.
 LEAST_SECONDS = 1e-3
 
 

@@ -17,7 +17,7 @@ JOURNAL_LOST = Reason(ReasonCode.JOURNAL_LOST, "a journal row was damaged and ma
 
 
 def sync_failed(error: OSError) -> Reason:
-    """The bits may not be on the device, whatever a later sync says."""
+    """The bits may not be on the device, even if a later sync succeeds."""
     return Reason(ReasonCode.SYNC_FAILED, f"a sync failed: {error.strerror}")
 
 

@@ -1,11 +1,13 @@
 """Finishing what others left: journal rows that are not applied, words that are not set.
 
-Whoever takes the writer lock calls `finish` first: a holder that died between its commit and its
-bits left acknowledged or nearly acknowledged rows, and running readers would say "no" for ever.
-Whoever opens a store that nobody else has open, or whose words belong to another boot, calls
-`recover`: such words mean nothing, and pages may have been lost with the machine, so every row is
-stored again. Every other opener tests the bits of all rows, and stores them again if one is missing
-(`finish_missing`), as does whoever finds one missing later, when a stage is first used (trust.py).
+    finish          every new holder of the writer lock calls it first. A holder that died between
+                    its commit and its bits left rows that were acknowledged or nearly so, and
+                    running readers would say "no" for ever
+    recover         an opener that is alone, or finds the words of another boot, calls it: such
+                    words mean nothing, and pages may have been lost with the machine, so the bits
+                    of every row are stored again
+    finish_missing  every other opener calls it: it tests the bits of all rows and stores them again
+                    if one is missing. So does the first use of a stage (trust.py)
 
 Replay is idempotent and only sets bits: running it twice, or half, or beside readers, is safe.
 Nothing is deleted here; rows go at the next checkpoint.
@@ -56,7 +58,7 @@ def rollback(core: Core) -> str | None:
 def forgotten_files(core: Core, view: CatalogView) -> list[str]:
     """Names of segments of filters that the catalog does not know since it was rolled back.
 
-    The names of those filters are lost. Who makes one of them anew must not take it for empty.
+    The names of those filters are lost. A new filter of the same name must not count as empty.
     """
     below = view.identity().forgotten_below
     if not below:
@@ -103,7 +105,7 @@ def recover(core: Core) -> None:
 
 
 def finish_missing(core: Core) -> None:
-    """Applies the whole journal if a bit of it is missing, whatever the words say.
+    """Applies the whole journal if a bit of it is missing, even if the words say it is applied.
 
     Called under the writer lock. The words are those of a running boot, a segment need not be: a
     snapshot of a live store, or a file put back, has pages that are older than the words.
@@ -130,7 +132,7 @@ def is_missing(core: Core, entries: list[JournalRow]) -> bool:
 
 
 def _living(core: Core, row: JournalRow) -> StageRow | None:
-    """The stage that a journal row is for, unless it is gone or nobody changes it any more."""
+    """The stage that a journal row is for, unless it is gone or sealed."""
     with core.catalog.read() as view:
         stage_row = view.stage_row(row.filter_number, row.chain, row.stage)
     if stage_row is None or stage_row.number != row.number or stage_row.sealed:

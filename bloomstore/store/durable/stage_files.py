@@ -49,7 +49,7 @@ def new_stage(
     *,
     doubt: Reason | None = None,
 ) -> StageRow:
-    """Makes a stage and publishes it, with whatever else belongs into the same commit.
+    """Makes a stage and publishes it, with other changes that belong into the same commit (`also`).
 
     With a doubt it answers "maybe" to everything, as a poisoned one does.
     """
@@ -166,7 +166,7 @@ def bury_chain(change: CatalogChange, core: Core, filter_number: int, chain: int
 
 
 def discard_coming(core: Core, row: FilterRow) -> None:
-    """Gives the coming chain of a filter up; the live one goes on."""
+    """Gives up the coming chain of a filter; the live one stays."""
     assert row.coming_chain is not None
     with core.change() as change:
         bury_chain(change, core, row.number, row.coming_chain)
@@ -176,7 +176,7 @@ def discard_coming(core: Core, row: FilterRow) -> None:
 
 
 def bury(core: Core) -> None:
-    """Unlinks every tombstoned file that nobody is making, then removes the tombstones."""
+    """Unlinks every tombstoned file that is not being made, then removes the tombstones."""
     with core.catalog.read() as view:
         tombstones = view.tombstones()
     core.require_place()  # they are unlinked by their paths

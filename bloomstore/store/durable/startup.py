@@ -1,7 +1,8 @@
 """The beginning of every use of a store: its files are opened and brought up to the catalog.
 
-Whoever is alone recovers everything, whoever comes later finishes what is unfinished (recovery.py).
-A catalog that was rolled back, or cannot be read, is a doubt: nothing is changed then.
+An opener that is alone recovers everything; a later one only finishes what is unfinished
+(recovery.py). A catalog that was rolled back, or cannot be read, puts the store in doubt, and
+nothing is changed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from bloomstore.store.process.words import BOOT
 
 
 def open_core(folder: Folder, options: StoreOptions) -> Core:
-    """Opens the files and finishes what others left. Whoever keeps it calls its `end` then."""
+    """Opens the files and finishes what others left. The caller ends the Holding: `end`."""
     core = Core(folder, options)
     if core.is_lost():  # an overlay file system exchanges a file when it is opened for writing
         core.end()
@@ -45,7 +46,7 @@ def _recover(core: Core, *, completely: bool) -> None:
     """Brings bits and words up to the catalog; a journal that cannot be read is a doubt."""
     try:
         if completely:
-            core.folder.settle()
+            core.folder.sync_name()
             recovery.recover(core)
             stage_files.bury(core)
         else:

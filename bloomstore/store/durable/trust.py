@@ -1,14 +1,14 @@
-"""Before a "no" of a stage is believed: what fails its checksum becomes ones, for every process.
+"""Trust in a stage: a block that fails its checksum becomes ones before a "no" is believed.
 
 A block is verified before the first "no" that is taken from it, and before a key is added to it: so
 a checkpoint never gives rotten bits a new checksum. Small active stages are examined as a whole at
 their first use, which also counts their bits; the others block by block, when a lookup or an add
-needs them (Segment.verify). Of every stage, whatever its size, the bits of its journal rows are
-tested at its first use: somebody may have put back an older file since the store was opened.
+needs them (Segment.verify). Of every stage, large or small, the bits of its journal rows are tested
+at its first use: an older file may have been put back since the store was opened.
 
-What fails is looked at again, because somebody may have changed it meanwhile, and is hidden from
-this process at once. A process that may write then tells the others, now if the writer lock is
-free, else before its next change:
+A block that fails is looked at again, because a writer may have changed it meanwhile, and is hidden
+from this process at once. A process that may write then records the damage for all processes, now
+if the writer lock is free, else before its next change:
 
   1. one commit, with a new generation: the stage's row names the blocks, they have the checksums of
      ones, and the counts count them;
@@ -17,7 +17,7 @@ free, else before its next change:
 A crash in between leaves blocks that fail their new checksums and are found again. The commit comes
 first: a key that is taken for known because of ones must find them again after a power cut.
 
-Not here: what is wrong with a stage (damage.py), what else can be mended (repair.py).
+Not here: finding the damage of a stage (process/damage.py), other repairs (care/repair.py).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from bloomstore.store.process.words import APPLYING
 
 log = logging.getLogger("bloomstore")
 
-# How often a stage that is being changed is looked at again.
+# How often a stage that writers keep changing is examined before giving up.
 LOOKS = 5
 
 
@@ -80,7 +80,7 @@ def chain_of(core: Core, rows: list[StageRow], count: int) -> Chain:
 
 
 def trusted(core: Core, row: StageRow, segment: Segment) -> Stage:
-    """The stage of a mapped segment; its doubt, if nobody can say which of its bits are right."""
+    """The stage of a mapped segment, with a doubt if nothing says which of its bits are right."""
     if row.poisoned is not None:
         return Stage(row, segment, f"stage {row.stage}: {row.poisoned}")
     if row.number in core.believed or segment.is_expected:
@@ -102,7 +102,7 @@ def _is_small(row: StageRow) -> bool:
 
 
 def _expected(core: Core, row: StageRow, segment: Segment) -> Stage:
-    """The stage, with every block verified before it is believed, but those that changed since."""
+    """The stage; every block is verified before it is believed, unless it has changed since."""
     known = read_known(core, row, segment)
     if _lacks_rows(core, known):
         with contextlib.suppress(StoreLocked), core.hold():
@@ -168,7 +168,7 @@ def _judge(core: Core, row: StageRow, segment: Segment, blocks: list[int]) -> No
     if not _may_write(core):
         return
     core.unrecorded[row.number] = row
-    # Never waits: whoever has the lock may wait for the blocks that are being verified here.
+    # Never waits: the holder of the lock may wait for the blocks that are being verified here.
     hold = core.lock.at_once()
     if hold is not None:
         try:
@@ -198,7 +198,7 @@ def record_all(core: Core) -> None:
         segment = core.mapped(known)
         if row is not None and row.number == number and segment is not None and segment.damaged:
             found = still_damaged(core, row, segment, segment.damaged)
-            if _is_small(row):  # what else is not trusted then, or does the number of bits tell?
+            if _is_small(row):  # its other blocks, or its number of set bits, may be wrong as well
                 whole = examine(core, row, segment)
                 found = found if whole is None or whole.is_whole else list(whole.blocks)
             if found:
@@ -222,7 +222,7 @@ def record(core: Core, row: StageRow, segment: Segment, blocks: abc.Collection[i
     checksums[mine] = ones_checksums(header, mine)
     ones = sum(8 * len(segment.block(b)) - kernels.count_bits(segment.block(b)) for b in mine)
     set_bits = kernels.count_bits(segment.shared) + ones
-    core.words[APPLYING] = row.number  # whoever comes after a crash counts the bits again
+    core.words[APPLYING] = row.number  # after a crash the next holder counts the bits again
     with core.change() as change:
         now = change.update_stage(row)
         is_about_blocks = reasons.is_poisoned_by(now, ReasonCode.DAMAGED_BLOCKS)

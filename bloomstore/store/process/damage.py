@@ -1,15 +1,15 @@
 """Whether the bits of one stage are what the catalog says they must be.
 
-Blocks that did not change since the last checkpoint have checksums, and so have those that were
-found damaged before and are ones since then. The others must at least not change the number of set
-bits, which the journal knows exactly, and for a dirty filter the words of its segment: an odd
-number of flips, or a zeroed run, shows. Once a block fails its checksum that number says nothing
-any more, and what has damaged it may have damaged its neighbours: then none of the blocks that have
-changed is trusted. A stage that somebody changes meanwhile cannot be judged, nor one whose filter
-was dirty when the machine went down.
+A block has a checksum if it has not changed since the last checkpoint, or if it was found damaged
+and has been all ones since. For the other blocks only the number of set bits in the stage can be
+compared; the journal knows it exactly, and for a dirty filter the words of its segment do. An odd
+number of flips, or a zeroed run, shows in it. Once a block fails its checksum, that number says
+nothing any more, and the cause may have damaged neighbouring blocks: then no changed block is
+trusted. A stage that is changed meanwhile cannot be judged, nor one whose filter was dirty when the
+machine went down.
 
-Looks only; nothing is changed here. Who asks: a process before it believes a "no" (trust.py),
-`check`, `repair`.
+This module only looks; it changes nothing. It is used before a "no" is believed (durable/trust.py),
+by `check` and by `repair`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong with the bits of a stage.
+    """The damage of one stage.
 
     blocks: cannot be trusted. unapplied: journal rows whose bits are missing. set_bits: how many
     are set and how many must be, when these differ. lacks_checksums: the catalog has lost them.
@@ -71,7 +71,7 @@ def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
         set_bits += sum(kernels.count_bits(segment.block(block)) for block in known.changed)
     differs = set_bits != expected and not unapplied
     changed = known.changed
-    if known.dirty is not None:  # somebody may have added meanwhile: a flag is set before a bit
+    if known.dirty is not None:  # keys may have been added meanwhile: a flag is set before a bit
         changed = changed | changed_blocks(known.stage, (), segment)
         found = sorted(set(found) - changed)
         differs = differs and expected == _expected(core, known) >= 0
@@ -87,11 +87,11 @@ def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
 def still_damaged(
     core: Core, row: StageRow, segment: Segment, blocks: abc.Iterable[int]
 ) -> list[int] | None:
-    """Which of these blocks lack their checksums although nobody has changed them.
+    """Which of these blocks fail their checksums although no writer has changed them.
 
-    None if that cannot be said: a checkpoint came in between, or the stage has gone. Certain beside
-    writers, too: whoever sets a bit has made it known before, by a journal row or a flag, and
-    whoever takes that back has noted another checksum. Raises DamagedRow.
+    None if that cannot be said: a checkpoint came in between, or the stage is gone. Certain beside
+    writers, too: a writer makes a bit known by a journal row or a flag before it sets the bit, and
+    a checkpoint notes another checksum before it takes that back. Raises DamagedRow.
     """
     before = read_known(core, row, segment)
     if before is None or before.checksums is None:
@@ -108,7 +108,7 @@ def still_damaged(
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the catalog, and the flags of a dirty filter's segment, say of a stage at one moment.
+    """A stage at one moment, by the catalog and by the flags of a dirty filter's segment.
 
     changed: blocks without a checksum. dirty: the segment, if its words count instead of the row's.
     is_lost: it was dirty when the machine went down, and every block may have changed.
@@ -123,7 +123,7 @@ class Known:
 
 
 def read_known(core: Core, row: StageRow, segment: Segment) -> Known | None:
-    """What is known of a stage now; None if the catalog has it no more. Raises DamagedRow."""
+    """The stage as it is known now; None if the catalog has lost it. Raises DamagedRow."""
     with core.catalog.read() as view:
         stage = view.stage_row(row.filter_number, row.chain, row.stage)
         owner = core.owner(view, row.filter_number)
@@ -172,7 +172,7 @@ def _unapplied(row: StageRow, segment: Segment, entries: list[JournalRow]) -> tu
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What is different once somebody has changed a bit of the stage."""
+    """Facts of which at least one differs once a bit of the stage has changed."""
 
     transaction: int
     sequence: int
@@ -190,7 +190,7 @@ def _moment(core: Core, row: StageRow) -> _Moment:
 
 
 def _has_moved(core: Core, row: StageRow, before: _Moment) -> bool:
-    """Nothing has when nobody has committed anything; else the rows are compared."""
+    """Whether the stage may have changed: not without a commit, else the rows are compared."""
     with core.catalog.read() as view:
         if view.transaction == before.transaction:
             return False

@@ -3,14 +3,14 @@
     store/
       catalog/     the LMDB environment
       lock         the writer lock and a page of words
-      users        held by everybody who has the store open
+      users        every process that has the store open holds an flock on it
       segments/    one file per stage
 
 Invariants
   1. A new store becomes one when its catalog is renamed into place, last: a crash before leaves a
      folder that the next `open` finishes.
-  2. Only an empty folder, or one with an unfinished store, becomes a store. Nothing of anybody
-     else's is ever touched.
+  2. Only an empty folder, or one with an unfinished store, becomes a store. Foreign files are never
+     touched.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class Folder:
         make_catalog(self.catalog, time.time(), upgrade.newest())
         crash_point("create store: catalog in place")
 
-    def settle(self) -> None:
-        """Makes the catalog's name durable: who renamed it may have died before it was."""
+    def sync_name(self) -> None:
+        """Makes the catalog's name durable: its maker may have died between rename and sync."""
         try:
             sync_directory(self.path)
         except OSError as error:
@@ -114,7 +114,7 @@ class Folder:
             self._require_folder(folder)
 
     def segment_files(self) -> list[Path]:
-        """Whatever is in the folder of segments, by name. Raises StoreFailed."""
+        """All files in the folder of segments, by name. Raises StoreFailed."""
         try:
             return sorted(self.segments.iterdir())
         except OSError as error:
@@ -122,7 +122,7 @@ class Folder:
             raise StoreFailed(f"{self.segments}: {what}") from error
 
     def _require_folder(self, folder: Path) -> None:
-        """Raises unless this part is a folder itself: a link could lead to files of anybody."""
+        """Raises unless this part is a folder itself: a link could lead to foreign files."""
         try:
             mode = folder.lstat().st_mode
         except FileNotFoundError:
@@ -136,9 +136,9 @@ class Folder:
 
 @contextlib.contextmanager
 def own_errors(what: str) -> abc.Iterator[None]:
-    """Raises StoreFailed for what the operating system refuses inside, and says which file it was.
+    """Turns errors of the operating system inside into StoreFailed, with the file's name.
 
-    Also for questions: whether a path exists cannot be asked if it is too long.
+    Questions can fail as well: whether a path exists cannot be asked if the path is too long.
     """
     try:
         yield

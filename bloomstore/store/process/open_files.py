@@ -1,4 +1,4 @@
-"""What all parts of an open store share: folder, catalog, lock, mapped segments.
+"""The open files of a store, shared by all its parts: folder, catalog, lock, mapped segments.
 
 A core belongs to one process: a forked child makes its own. Handles and writers reach everything
 through it.
@@ -46,7 +46,7 @@ def missing_stages(rows: list[StageRow], count: int) -> str | None:
 
 
 def missing_of(row: FilterRow, stages: list[StageRow]) -> abc.Iterator[str]:
-    """What is missing of the chains of a filter, given all stages that it has."""
+    """Each stage that a chain of the filter lacks, given all stages that the catalog lists."""
     for chain, count in ((row.live_chain, row.stages), (row.coming_chain, row.coming_stages)):
         found = [stage for stage in stages if stage.chain == chain]
         missing = None if chain is None else missing_stages(found, count)
@@ -57,7 +57,7 @@ def missing_of(row: FilterRow, stages: list[StageRow]) -> abc.Iterator[str]:
 class Core(Holding):
     """The open files of one store in one process.
 
-    Whoever opens it holds it until its `end`: it is closed again if that is interrupted.
+    A Holding while it is being opened: an interrupt closes it again. `end(is_done=True)` keeps it.
     """
 
     def __init__(self, folder: Folder, options: StoreOptions) -> None:
@@ -79,7 +79,7 @@ class Core(Holding):
                 folder.lock, read_only=options.read_only, seconds=options.lock_seconds
             )
             self.words = self.lock.words
-            # Whoever is alone looks whether LMDB may be given the file; the others come after.
+            # The only user checks the file before LMDB maps it; later openers wait for that.
             self.is_alone = self.users.enter(options.lock_seconds)
             if self.is_alone:
                 walk(folder.data)
@@ -108,13 +108,13 @@ class Core(Holding):
         # In which tenure of the lock dead holders' work was finished, and filters marked dirty.
         self.finished_tenure = -1
         self.dirty_tenure: dict[int, int] = {}
-        # Why no answer of this store can be certain, whatever its files say.
+        # Why no answer of this store can be certain, even if its files look sound.
         self.doubt: str | None = None
-        # What has become of the store's files, if its path leads elsewhere by now.
+        # How the store was lost, if its path leads elsewhere by now.
         self.loss: str | None = None
-        # Segments that this process has examined as a whole; it need not verify their blocks.
+        # Segments that this process has examined as a whole, so that no block need be verified.
         self.believed: set[int] = set()
-        # Stages in which it has found damage that the others have not been told of, by number.
+        # Stages with damage that this process has found and not recorded yet, by segment number.
         self.unrecorded: dict[int, StageRow] = {}
         # Names of filters by their numbers, as they were last seen.
         self.names: dict[int, str] = {}
@@ -193,7 +193,7 @@ class Core(Holding):
         return found
 
     def forget(self, number: int) -> None:
-        """What was known of a segment is not true any more."""
+        """Drops everything remembered of a segment: its file or its row has changed."""
         self._segments.pop(number, None)
         self.believed.discard(number)
         self.counts.pop(number, None)

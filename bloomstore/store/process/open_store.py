@@ -44,7 +44,7 @@ class OpenStore(Protocol):
         """Waits until no thread writes or reads the catalog."""
 
     def _after_fork_in_parent(self) -> None:
-        """Lets threads go on."""
+        """Ends the pause of `_before_fork`."""
 
     def _after_fork_in_child(self) -> None:
         """Closes what belongs to the parent."""

@@ -1,8 +1,8 @@
 """Which stores this process has open, by folder, and what a fork means for them.
 
 One Store object per catalog and process: LMDB environments must not be opened twice, and an flock
-of one object would not keep out another. A store that was removed or replaced while it was open is
-another one than that which its path leads to: both may be open.
+of one object would not keep out another. If a store was removed or replaced while it was open, its
+path leads to another store, and both may be open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bloomstore.store.process.watch import End, Watch
 
 # Protects the registry and the number of users of each store; outermost of all locks.
 lock = threading.RLock()
-_open: dict[Identity, OpenStore] = {}  # by the file of the catalog, whatever path leads to it
+_open: dict[Identity, OpenStore] = {}  # by the catalog's file: several paths may lead to it
 
 
 def find(folder: Folder) -> OpenStore | None:
@@ -56,7 +56,7 @@ def forget(store: OpenStore) -> None:
 
 
 def watch() -> None:
-    """In a forked child that has opened a store again: looks at it from now on."""
+    """Begins to watch, in a forked child that has opened a store again."""
     with lock:
         _watch.begin()
 
@@ -70,7 +70,7 @@ _watch = Watch(_look, lambda: bool(_open))
 
 
 class _Fork:
-    """A fork that goes on."""
+    """A fork in progress."""
 
     def __init__(self) -> None:
         self.had_lock: bool = lock._is_owned()  # type: ignore[attr-defined]
@@ -114,8 +114,8 @@ def _after_fork_in_child() -> None:
         store._after_fork_in_child()
 
 
-# Twice: Python forks on when an interrupt comes in one of them, whatever was not done by then. Each
-# may be called again at any moment, also half done, and the second call does what is left.
+# Registered twice: when an interrupt comes inside one of these, done or not, Python continues the
+# fork. Each may be called again at any moment, also half done; the second call does what is left.
 for _ in range(2):
     os.register_at_fork(
         before=_before_fork,

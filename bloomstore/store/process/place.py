@@ -1,12 +1,12 @@
 """Whether the path of an open store leads to the files that are open still.
 
-Somebody may remove the folder, move it, or put another one in its place, a restored copy say, while
-processes have it open. Their files live on without their names, and such a process would go on
-answering and acknowledging, blind to everybody who opens the path afterwards. Who notices:
+A folder may be removed, moved, or replaced by another one, a restored copy say, while processes
+have it open. Their files live on without names, and these processes would keep answering and
+acknowledging, unseen by every process that opens the path afterwards. The loss is noticed by:
 
     a change           before it is acknowledged, and before a file is made or unlinked by its path
-    kept lock          adds of durability `process` make no call: the thread that watches the kept
-                       lock (writer_lock.py) looks every 5 ms
+    a kept lock        adds of durability `process` make no call: the thread that watches the kept
+                       lock (kept_lock.py) looks every 5 ms
     lookups            one thread of the process looks at every open store (watch.py)
 
 Then the store is lost for this process: it takes no changes and answers "maybe" until it is closed
@@ -22,8 +22,8 @@ from pathlib import Path
 # The device and the number of a file.
 Identity = tuple[int, int]
 
-# Two changes of a folder may have one time: its time is believed when it is older than that, and
-# never where file systems know whole seconds only.
+# Two changes of a folder may get the same time stamp, so a stamp is believed only when it is older
+# than this, and never on file systems that store whole seconds only.
 _GRAIN_NS = 100_000_000
 _SECOND_NS = 1_000_000_000
 
@@ -51,7 +51,7 @@ class Place:
     __hash__ = None  # type: ignore[assignment]
 
     def loss(self, *, of_catalog: bool = False) -> str | None:
-        """What has become of them, if they are not where they were.
+        """How the files were lost; None while they are where they were.
 
         A change looks at the catalog alone, 3 us: a lock that is replaced for itself is no way to
         replace a store. It looks at the catalog's folder, whose time changes when a file in it is

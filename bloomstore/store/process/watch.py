@@ -1,14 +1,15 @@
 """The thread that looks whether open stores are where they were, so that lookups need not.
 
-One per process, begun with the first open store and ended with the last. It is ended before a fork
-and begun again after it: a fork of a process with several threads is a risk for the child, and
-Python warns of it. It counts the threads of the system, and since 3.13 after everybody was told of
-the fork: so `pause` waits until the thread has left the system, and `resume` begins the next one in
-the moment after `os.fork`. A forked child begins its own with the first store that it opens again.
+There is one per process, begun with the first open store and ended with the last. It is ended
+before a fork and begun again after it: forking a process with several threads is a risk for the
+child, and Python warns of it. Python counts the threads of the system for that, since 3.13 after it
+has called the fork handlers; so `pause` waits until the thread has left the system, and `resume`
+begins the next one in the moment after `os.fork`. A forked child begins its own thread with the
+first store that it opens again.
 
-It holds no lock while it looks, and gives up waiting for one when it is told to end. An interrupt
-in the middle of `begin` or `end` leaves no thread behind: one whose End is set, or is not the
-newest any more, ends by itself.
+The thread holds no lock while it looks, and gives up waiting for one when it is told to end. An
+interrupt in the middle of `begin` or `end` leaves no thread behind: a thread whose End is set, or
+is not the newest any more, ends by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 
 log = logging.getLogger("bloomstore")
 
-# A lookup may answer from a store that is lost for as long.
+# For this long a lookup may still answer from a store that is lost.
 SECONDS = 0.5
 # A disk that does not answer must not keep a process from forking.
 _PATIENCE = 2.0
@@ -35,8 +36,8 @@ _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 class End:
     """Tells a thread to end.
 
-    An interrupt in the middle of a threading.Event leaves its lock taken, and whoever uses it next
-    waits for ever. This has one lock, which is free as soon as the thread should end.
+    An interrupt inside a threading.Event leaves the Event's lock taken, and its next user waits for
+    ever. This class has one lock, which is free as soon as the thread should end.
     """
 
     __slots__ = ("_lock", "is_set")
@@ -72,7 +73,7 @@ class Watch:
         )
 
     def begin(self) -> None:
-        """Begins, unless it goes on already."""
+        """Begins, unless the thread is running already."""
         if self._thread is not None and self._thread.is_alive() and not self._end.is_set:
             return
         self._end = end = End()
@@ -84,7 +85,7 @@ class Watch:
             thread.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
             self._thread = None
-            log.warning("nobody looks whether open stores are moved or removed: %s", error)
+            log.warning("no thread can watch whether open stores are moved or removed: %s", error)
 
     def end(self) -> threading.Thread | None:
         """Ends it, and returns it if it was going on."""

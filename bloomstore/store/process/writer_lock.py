@@ -28,7 +28,7 @@ class WriterLock(KeptLock):
     def __init__(self, path: Path, *, read_only: bool, seconds: float) -> None:
         super().__init__(path, read_only=read_only, seconds=seconds)
         self._is_paused = False
-        self._quick = Hold(self, keep=False)  # for at_once, of whatever thread: it knows nothing
+        self._quick = Hold(self, keep=False)  # shared by all calls of at_once: it has no state
 
     def hold(self, *, keep: bool = False) -> Hold:
         """Holds the lock for a block. Raises StoreLocked after the timeout."""
@@ -51,8 +51,8 @@ class WriterLock(KeptLock):
     def threads(self) -> Threads:
         """Keeps the other threads of this process out of a block; the first half of `hold`.
 
-        A change begins here. One inside another, by a signal handler, a finalizer or the code of a
-        key, would be forgotten by the one around it, which goes on with what it knew before.
+        A change begins here. A change inside another one, by a signal handler, a finalizer or the
+        code of a key, is refused: the outer one would continue with what it had read before.
         """
         return Threads(self)
 
@@ -154,7 +154,7 @@ class Hold(Holding):
     def give_back(self, *, is_done: bool) -> None:
         """Gives the lock back; it is kept only after a block that has ended well.
 
-        After an exception whoever comes next must look at what was left half done.
+        After an exception the next holder must look for work that was left half done.
         """
         lock = self._lock
         if lock.is_mine:  # else it was not taken yet, or belongs to the parent

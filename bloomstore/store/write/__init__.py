@@ -31,6 +31,8 @@ the lock is taken without waiting, "kept" that its flock stays taken for the nex
     feed of a Rebuild                at keep  a new file now and then            coming_chain.py
     copy of another filter           waits    a new file per stage               copying.py
 
-While a rebuild goes on, every other road adds to the live chain and to the coming one. Every road
-but the first three calls `durable/holding.py`, which finishes what a dead holder left.
+During a rebuild every other road adds to the live chain and to the coming one. All roads but two
+hold the lock through durable/holding.py, which first finishes the work of a dead holder. The two:
+the kernels' road, whose process has kept the lock since, and single_commit.py, which takes another
+road if it finds anything unfinished.
 """

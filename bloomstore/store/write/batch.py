@@ -1,9 +1,9 @@
 """A batch: keys collected in memory, acknowledged together at its end.
 
 It belongs to the block that opened it (batch_blocks.py) and takes no lock until its end. Inside,
-lookups and `add` results include the collected keys; nobody else sees them. The end is one LMDB
-transaction over all filters of durability `commit`, then the bits. An exception inside discards
-everything. A nested batch joins the outer one.
+lookups and `add` results include the collected keys; other threads do not see them. The end is one
+LMDB transaction over all filters of durability `commit`, then the bits. An exception inside
+discards everything. A nested batch joins the outer one.
 
 A batch of more than MAX_PRINTS_PER_CALL keys commits in parts, each atomic, all acknowledged by
 the end.
@@ -63,7 +63,7 @@ class Batch:
         return np.fromiter((one in mine for one in as_bytes(prints)), np.bool_, len(prints))
 
     def parts(self) -> abc.Iterator[dict[int, Prints]]:
-        """What was collected, by filter number, in parts that one transaction can take."""
+        """The collected keys by filter number, in parts that one transaction can take."""
         part: dict[int, Prints] = {}
         room = kernels.MAX_PRINTS_PER_CALL
         for number, mine in self._keys.items():
@@ -141,7 +141,7 @@ def _plan_chain(
 
 @whole
 def finish(core: Core, batch: Batch) -> None:
-    """Makes everything durable that was collected. Raises FilterNotFound for a dropped filter."""
+    """Makes all collected keys durable. Raises FilterNotFound for a dropped filter."""
     for part in batch.parts():
         if _finish_at_once(core, batch, part):
             continue

@@ -3,15 +3,15 @@
 A batch belongs to its block, the `with` statement that has opened it. It takes an add only if the
 frame of that block is on the stack of the caller, in the thread and task that opened it. So a
 generator that is suspended inside of a block, or a coroutine that waits there, takes nothing from
-the code around it: what is added there is durable at once, which is the safe side.
+the code around it: keys added there are durable at once, which is the safe side.
 
 Invariants
-  1. A batch is open for as long as somebody holds its end: the `with` statement does so on its own
+  1. A batch is open for as long as its end is referred to: the `with` statement does so on its own
      stack. However a block is left (an error, a dropped generator, an interrupt in the first moment
      of its end, another thread or context), the batch leaves this list in that moment.
   2. The list refers to frames of open blocks only.
 
-Not here: what a batch collects, and its commit (batch.py).
+Not here: collecting keys, and the commit (batch.py).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Batches:
         return Block(self, finish)
 
     def apart(self) -> Block:
-        """A block without a batch: what is added inside is durable at once."""
+        """A block without a batch: keys added inside are durable at once."""
         return Block(self, None)
 
     def has_keys_of(self, number: int) -> bool:
@@ -107,7 +107,7 @@ class _Exit:
 
 
 class Block:
-    """What `store.batch()` gives, for a `with` statement."""
+    """The block of `store.batch()`, for a `with` statement."""
 
     __slots__ = ("__weakref__", "_batches", "_finish", "_places", "end")
 
@@ -122,8 +122,8 @@ class Block:
         place = None
         if is_nested == (self._finish is None):
             place = Place(None if self._finish is None else Batch(), _frame_of_block())
-            # The end is in no variable: an interrupt here leaves this frame in a traceback, and
-            # whoever kept that would keep the batch open.
+            # The end is in no variable: an interrupt here leaves this frame in a traceback, and a
+            # kept traceback would keep the batch open.
             end_of_batch = self._batches.open.__delitem__
             self._batches.open[weakref.ref((self.end and self.end()) or self, end_of_batch)] = place
         self._places.append(place)
@@ -136,7 +136,7 @@ def _end(block: Block, kind: object = None, _: object = None, __: object = None)
     if place is None:
         return
     place.frame = None
-    # Whoever keeps the block, a context manager of their own say, does not keep its batch open.
+    # A caller that keeps the block, in a context manager say, does not keep its batch open.
     # Its weak reference is in no variable: a traceback would keep it, to be removed once more.
     listed = block._batches.open
     list(map(listed.pop, [ref for ref, of in list(listed.items()) if of is place], repeat(None)))
@@ -163,8 +163,8 @@ def _is_contextlib(frame: FrameType | None) -> bool:
 
 def present_task() -> object:
     """The event loop and the task that run in this thread now, if any does."""
-    # Whoever has a loop has imported it. To do so here takes long, and an interrupt in the middle
-    # leaves a module that nobody in the process can use.
+    # A program with a loop has imported asyncio. Importing it here would take long, and an
+    # interrupt in the middle would leave a module that nothing in the process can use.
     asyncio = sys.modules.get("asyncio")
     running: abc.Callable[[], Any] | None = getattr(asyncio, "_get_running_loop", None)
     loop = None if running is None else running()

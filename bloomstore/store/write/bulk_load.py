@@ -2,8 +2,8 @@
 
 Under the writer lock: the newest stage is copied into anonymous memory, the keys are inserted
 there, and the result becomes a new file that replaces the old one in one commit; a stage that
-gets full is sealed and the next one goes on. Nothing is acknowledged before the last commit, and
-every commit before it leaves a sound filter with some of the keys.
+gets full is sealed, and the next keys go into a new one. Nothing is acknowledged before the last
+commit, and every commit before it leaves a sound filter with some of the keys.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ Nothing is switched to that was not proved: every key is asked for again in the 
 it was added, and every block of its segments is compared with its checksum before the switch.
 
 A rebuild that is to be resumed leaves its coming chain in the catalog when it ends without a
-switch, or dies: writers go on adding to both, so whoever resumes it needs to add only what the
-source had not given yet.
+switch, or dies. Writers keep adding to both chains, so the resumed rebuild adds only the keys that
+the source had not given yet.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from bloomstore.store.write import bulk_load, growth, plan, writer
 from bloomstore.store.write.plan import Prints
 from bloomstore.store.write.stage_in_memory import Outgrown, StageInMemory
 
-# A chain of many keys is written so often until it is full: a file costs its length, and a rebuild
-# that dies reads again what was not written.
-_KEPT = 8
+# How often a stage of many keys is written until it is full: a file costs its length, and a rebuild
+# that dies reads again the keys that were not written.
+_WRITES_PER_STAGE = 8
 
 
 class Rebuild:
@@ -84,11 +84,11 @@ class Rebuild:
 
     @whole
     def feed(self, keys: abc.Iterable[Key]) -> bool:
-        """Adds keys as fast as it goes; whether all that it was fed is durable now.
+        """Adds keys as fast as possible; returns whether all keys fed so far are durable.
 
-        What is not becomes so by `keep`, or by a later call. Few keys go through the journal, many
-        are gathered in memory (stage_in_memory.py). Raises Outgrown: then what was not durable is
-        void.
+        Keys that are not become so by `keep`, or by a later call. Few keys go through the journal,
+        many are gathered in memory (stage_in_memory.py). Raises Outgrown: keys that were not
+        durable are void then.
         """
         if not self._is_large():
             self.added += self.add_many(keys)
@@ -103,13 +103,13 @@ class Rebuild:
                 if taken < len(prints):
                     self._grow()
                 prints = prints[taken:]
-        if self._unkept >= max(bulk_load.LEAST_KEYS, self._capacity // _KEPT):
+        if self._unkept >= max(bulk_load.LEAST_KEYS, self._capacity // _WRITES_PER_STAGE):
             self.keep()
         return not self._unkept
 
     @whole
     def keep(self) -> None:
-        """Makes everything durable that `feed` was given."""
+        """Makes all keys durable that `feed` was given."""
         gathering = self._gathering
         if gathering is None or not self._unkept:
             return
@@ -156,7 +156,7 @@ class Rebuild:
         return self._gathering
 
     def _grow(self) -> None:
-        """The stage is full: it is written, and the next one goes on."""
+        """Writes the full stage; the next keys go into a new one."""
         self.keep()
         full, self._gathering = self._gathered()[1].number, None
         with self._store._changing("a rebuild") as core:
@@ -192,7 +192,7 @@ class Rebuild:
 
     @whole
     def discard(self) -> None:
-        """Gives the coming chain up, if that was not done yet; the live one goes on."""
+        """Gives up the coming chain, if that was not done yet; the live one stays."""
         with self._store._changing("a rebuild") as core:
             self.discard_in(core)
 
@@ -203,7 +203,7 @@ class Rebuild:
             stage_files.discard_coming(core, row)
 
     def _prove(self, core: Core) -> None:
-        """Compares every block with its checksum; the lock keeps everybody from changing one."""
+        """Compares every block with its checksum; the lock keeps writers from changing one."""
         checkpoint.every_filter(core)
         coming = self._view(core).coming
         assert coming is not None
@@ -251,7 +251,7 @@ def _id(store: OpenStore, number: int, chain: int) -> str:
 
 
 def declared_capacity(row: FilterRow) -> int:
-    """How many keys somebody has asked a filter to be made for."""
+    """The capacity that a filter was asked to have, at creation or by a later rebuild."""
     return row.spec.first_capacity if row.declared is None else row.declared
 
 
@@ -264,7 +264,7 @@ def is_live(store: OpenStore, name: str, chain_id: str) -> bool:
 
 @whole
 def left_behind(store: OpenStore, name: str) -> Rebuild | None:
-    """The rebuild of this filter that was begun and not ended, whoever has begun it."""
+    """The rebuild of this filter that was begun, by any process, and not ended."""
     with store._changing("a rebuild") as core:
         return _left_behind(store, core, name)
 
@@ -291,8 +291,8 @@ def begin(
 ) -> Rebuild:
     """Starts a rebuild; one that a dead process left behind is buried first.
 
-    is_declared: somebody has asked for this capacity; else it is what the keys of today take, and
-    later rebuilds go by what was asked for before.
+    is_declared: the caller asks for this capacity. Otherwise it is what the keys of today need, and
+    later rebuilds go by the capacity that was asked for before.
     """
     with store._changing("a rebuild") as core:
         return begin_in(store, core, name, spec, is_declared=is_declared)

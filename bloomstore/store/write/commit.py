@@ -19,10 +19,10 @@ from bloomstore.store.process.open_files import Core
 from bloomstore.store.process.words import APPLIED, GENERATION
 from bloomstore.store.write.plan import Part
 
-# How long the journal is costs 9 us when nothing is in the caches: rows of a few keys, at most a
-# page each, leave the look to every 16th of them.
-_SMALL = 128
-_LOOK = 16
+# Asking for the length of the journal costs 9 us with cold caches, so commits of few keys, at most
+# a page, ask only at every 16th row.
+_FEW_KEYS = 128
+_ROWS_PER_LOOK = 16
 
 
 def write(
@@ -35,7 +35,7 @@ def write(
 
     `begun` is the transaction, if there is one already (Catalog.attempt), with the last sequence
     that it shows. `handle`, of one key, sets bits in less time than a kernel. Returns the bytes
-    that the journal takes now, or 0 if nobody looked.
+    that the journal takes now, or 0 if that was not looked up.
     """
     if begun is None:
         with core.catalog.write() as change:
@@ -75,8 +75,8 @@ def _journal(
                 prints=part.prints,
             )
         )
-    is_small = sum([len(part.prints) for part in parts]) <= _SMALL
-    if is_small and before // _LOOK == sequence // _LOOK:
+    is_short = sum([len(part.prints) for part in parts]) <= _FEW_KEYS
+    if is_short and before // _ROWS_PER_LOOK == sequence // _ROWS_PER_LOOK:
         return sequence, 0
     core.catalog.require_room()
     return sequence, change.journal_bytes()

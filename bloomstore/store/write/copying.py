@@ -1,11 +1,11 @@
 """A coming chain that is a copy of another filter's chain, bit by bit.
 
-The keys of a filter cannot be listed, but its bits can be taken over: stage by stage, with their
-sizes, counts and times. The other filter is read as a lookup reads it, without its lock: what was
-added to it before the copy began is in the copy.
+The keys of a filter cannot be listed, but its bits can be copied: stage by stage, with their sizes,
+counts and times. The other filter is read as a lookup reads it, without its lock: keys added to it
+before the copy began are in the copy.
 
-All of it happens under one hold of this store's writer lock, so that nobody adds to a chain that is
-half a copy. Readers go on; writers wait for about as long as the files take to be written.
+All of it happens under one hold of this store's writer lock, so that no writer adds to half a copy.
+Readers do not wait; writers wait for about as long as the files take to be written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Group commit: threads that wait for a durable add are committed together by the first of them.
 
-A thread leaves its request, then waits for the writer lock. Whoever gets it takes all requests
-that have gathered and adds them with one LMDB commit; the others find theirs done. So the cost of
-a sync is shared by as many threads as wait for it, and a lone thread pays nothing.
+A thread leaves its request, then waits for the writer lock. The thread that gets the lock takes all
+requests that have gathered and adds them with one LMDB commit; the others find theirs done. So the
+cost of a sync is shared by all threads that wait for it, and a lone thread pays nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Request(Holding):
 
     @property
     def is_done(self) -> bool:
-        """Whether somebody has taken care of it."""
+        """Whether a thread has served it."""
         return self.added is not None or self.error is not None
 
 
@@ -78,8 +78,8 @@ class Group:
     ) -> int:
         """Adds keys and returns how many were new; `view` is called under the writer lock.
 
-        `seen` is the view that the caller has, if a durable add is all that there is to do, and
-        `handle` its handle, if it has looked for the only key in vain.
+        `seen` is the view that the caller has, if the add may take the ordinary road, and `handle`
+        its handle, if that has looked for the only key in vain (single_commit.py).
         """
         if seen is not None and not self._requests:
             added = single_commit.add(core, [(seen, prints)], handle)
@@ -97,7 +97,7 @@ class Group:
         return mine.added
 
     def _serve(self, core: Core, mine: Request) -> None:
-        """Those of others stay where they are: an interrupt of this thread belongs to it alone."""
+        """Requests of others stay listed: an interrupt of this thread must not lose them."""
         with self._gathering:
             requests = [request for request in self._requests if not request.is_done]
         keys = sum(len(request.prints) for request in requests)
@@ -114,9 +114,9 @@ def _add_one(core: Core, request: Request, *, is_mine: bool) -> None:
         request.added = max(request.fresh, writer.add(core, request.view(), request.prints))
     except Exception as error:
         held.surrender(least)
-        core.lock.begin_tenure()  # what was left half done is finished by the next add
+        core.lock.begin_tenure()  # the next add finishes work that was left half done
         if not (is_mine or isinstance(error, BloomStoreError)):
-            raise  # of a signal handler of this thread, perhaps: the other one serves itself
+            raise  # perhaps of a signal handler of this thread: the other thread serves itself
         request.error = error  # raised again in the thread that asked
 
 

@@ -4,8 +4,8 @@ In: views and fingerprints, out: how many keys were new, or None with nothing ch
 then takes the general road. Ordinary means: no other process or thread is writing, no dead holder
 left anything to finish, no rebuild is under way, and every key fits into the newest stage of its
 filter. The work and its order are those of the general road, in one transaction instead of two and
-one more per filter: the transaction that is begun shows whatever a dead holder left (see
-Catalog.settled), and is committed with the journal rows if that is nothing.
+one more per filter: the transaction that is begun shows the commits of a dead holder (see
+Catalog.settled), and is committed with the journal rows if there are none.
 
 Why: one durable add took 117 us of processor time beside its commit, and takes 17 so; five times
 as much when it comes with cold caches. Two filters in a batch took 200 us in four
@@ -56,8 +56,8 @@ def add(core: Core, wanted: Wanted, handle: OneKey | None = None) -> int | None:
         with core.catalog.attempt() as change:
             number = change.number
             last = core.last_commit
-            # If nobody has committed since, the catalog says what it said. Reading it would take
-            # 20 us when nothing is in the caches.
+            # Without a commit since, the catalog has not changed. Reading it would take 20 us with
+            # cold caches.
             moment = last[1] if last is not None and last[0] == number - 1 else change.moment()
             if not _is_current(core, moment, wanted):
                 return None
