@@ -10,6 +10,26 @@
         "bob" in seen        # False: certainly not
 
 A "no" is never wrong: not after a crash, not with several processes. Doubt answers "maybe".
+
+The rooms of the package; each imports only rooms that stand above it (tests/test_layers.py):
+
+    errors.py     every error that a caller may catch
+    crash.py      named points at which the tests kill a process
+    held.py       what a thread holds, and how an interrupt lets go of it
+    theory/       the formulas: bits, hashes, fill, error
+    hashing/      encoded keys to fingerprints, fingerprints to positions
+    layout/       what the bits of a vector mean: plain, sliced, blocked
+    families/     how a filter grows: Fixed, Scalable, Dynamic, Flexible
+    kernels/      the loops over bits, compiled and in numpy
+    keys/         which values can be a key, and their fingerprints
+    segment/      the file of one stage
+    catalog/      which filters and stages exist, and the journal, in LMDB
+    filters/      a chain of stages as one object that can be asked
+    store/        stores and filters: adding, asking, opening, repairing
+    rebuild/      filling a filter again from its source
+    sql/          guards in front of database tables, through SQLAlchemy
+    cli/          the command line
+    __main__.py   `python -m bloomstore`
 """
 
 from bloomstore.catalog.rows import Durability
