@@ -1,7 +1,7 @@
 """When a rebuild pays, and by how much.
 
-In: the stats of a filter, its estimated keys, and the rows deleted since it was built as its
-guard's note counts them. Out: the reasons, and bits, probes and error now and afterwards.
+In: the stats of a filter, its estimated keys, and the rows deleted since it was built, where they
+are counted. Out: the reasons, and bits, probes and error now and afterwards.
 
 A lookup of an absent key asks each stage until it finds a bit that is not set: 1 / (1 - fill) bits.
 """
@@ -30,7 +30,7 @@ class Advice:
 
 
 def advise(stats: FilterStats, keys: float, deleted: int = 0) -> Advice | None:
-    """What a rebuild would change for the better; None if it does not pay."""
+    """The reasons for a rebuild and its effect; None if it does not pay."""
     if not stats.spec.can_be_sized or not stats.keys:
         return None
     known = keys if isfinite(keys) else stats.keys  # a full vector can be of any number

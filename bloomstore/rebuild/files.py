@@ -177,7 +177,7 @@ def _pyarrow(name: str) -> Any:
 
 @contextmanager
 def _arrow_errors(path: Path) -> abc.Iterator[None]:
-    """What pyarrow says of a file that it cannot read, as an error of ours."""
+    """Turns the errors of pyarrow about an unreadable file into SourceError."""
     arrow = _pyarrow("pyarrow")
     try:
         yield

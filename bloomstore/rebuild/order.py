@@ -6,16 +6,16 @@
   3. batches are added, each asked for again and durable before the position after it is noted;
   4. proof: the source was read to its end by its own count and is the same as at the beginning,
      and it is that of this filter (foreign_keys.py);
-  5. the source waits until nobody sees older rows (source.settle), then the switch, which proves
-     the checksums of the new segments and is one commit;
+  5. the source waits until no snapshot shows older rows (source.settle), then the switch proves
+     the checksums of the new segments, in one commit;
   6. the source notes what the filter was built from, and the remembered fences are lowered.
 Fences that were raised after step 1 stay: their rows may be younger than what was read.
 
 A process that dies leaves chain and position in the catalog; the next call goes on from there, if
 the source proves to be the same. If it died right behind the switch, its last step is done first;
 then a source that may have changed since is read again, from the beginning. An attempt whose proof
-failed (Incomplete) is discarded. Before the switch nothing changes for anybody
-who asks.
+failed (Incomplete) is discarded. Before the switch, lookups are answered as if there were no
+rebuild.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Progress = abc.Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild did. `resumed_at`: rows that an attempt before had read."""
+    """The outcome of a rebuild. `resumed_at`: rows that an earlier attempt had read."""
 
     name: str
     rows: int
@@ -202,7 +202,7 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
         return _Begun(why_not="nothing proves that its source is the same still")
     raised = set(store[name].fences) - set(state.fences)
     if source.owner is not None and raised:
-        return _Begun(why_not="keys that nobody knows were written since")
+        return _Begun(why_not="rows were written since whose keys are not known")
     return _Begun(new, state)
 
 
@@ -253,7 +253,7 @@ def _read(store: Store, new: Rebuild, source: Source, state: State, progress: Pr
     rows, position = state.rows, state.position
     progress(rows)
     batches = source.batches(position)
-    # Whatever ends it, the source gives back what it holds: a connection, its own thread.
+    # However the loop ends, closing the batches frees the source's connection and its thread.
     with closing(ahead(batches) if source.reads_ahead else batches) as given:
         for batch in given:
             sample(store[new.name], batch.keys, state)

@@ -1,4 +1,4 @@
-"""Which spec a rebuilt filter gets, and what it will take: one stage, sized for the keys there are.
+"""The spec of a rebuilt filter and its size: one stage for the keys there are.
 
 In: the spec of the filter and the number of keys, out: the same family with another capacity and,
 where asked, another target error; and the numbers of its first stage.

@@ -22,7 +22,7 @@ FILE_NAME = "rebuild.lock"
 
 @contextmanager
 def only_rebuild(store: Store, name: str) -> Iterator[None]:
-    """Inside, nobody else rebuilds this filter. Raises RebuildError if somebody does."""
+    """Inside, no other rebuild of this filter runs. Raises RebuildError if one does."""
     lock = _lock(store, name)
     descriptor = open_file(store.path / FILE_NAME, os.O_RDWR | os.O_CREAT)
     try:
@@ -31,7 +31,7 @@ def only_rebuild(store: Store, name: str) -> Iterator[None]:
         except BlockingIOError:
             raise RebuildError(
                 f"filter {name!r} of {store.path} is being rebuilt, by this or another process:"
-                " wait until that has ended"
+                " wait until that rebuild has ended"
             ) from None
         yield
     finally:
@@ -39,7 +39,7 @@ def only_rebuild(store: Store, name: str) -> Iterator[None]:
 
 
 def is_rebuilt(store: Store, name: str) -> bool:
-    """Whether somebody rebuilds this filter now."""
+    """Whether a rebuild of this filter runs now, in any process."""
     try:
         descriptor = open_file(store.path / FILE_NAME, os.O_RDWR)
     except FileNotFoundError:

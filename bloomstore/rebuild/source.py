@@ -1,4 +1,4 @@
-"""A source: whatever can give all keys of a filter again, from the beginning or from a position.
+"""A source can give all keys of a filter again, from the beginning or from a position.
 
 In: nothing, or the position after a batch. Out: batches of keys, each with the position after it.
 
@@ -56,7 +56,7 @@ class Owner(Protocol):
 
 
 class Source(ABC):
-    """What a rebuild asks of its source. Where nobody writes the first four are enough."""
+    """A source of keys. One that nothing writes to needs only the four abstract methods."""
 
     # Why a rebuild that was cut off must begin again; "" if it can go on at a position.
     why_not_resumable: str = ""
@@ -64,7 +64,7 @@ class Source(ABC):
     reads_ahead: bool = True
     # Whether keys come to the filter by an outbox, after their rows.
     is_fed: bool = False
-    # Whom the filter belongs to, if this source gives the keys in the owner's name.
+    # The owner of the filter, if this source gives the keys in its name.
     owner: Owner | None = None
     # Keys that the filter is declared for, where this source knows better than the store.
     declared: int | None = None
@@ -74,10 +74,13 @@ class Source(ABC):
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What tells this source, in its present state if it must not change, from others."""
+        """JSON that is equal for the same source, and in the same state if it must not change.
+
+        A rebuild refuses to resume when it differs.
+        """
 
     def proof(self) -> dict[str, Any]:
-        """What must be the same still, besides the identity, to go on at a position.
+        """JSON that must still be equal, besides the identity, to resume at a position.
 
         For sources that may change while they are read, and then cannot be told from others.
         """
@@ -93,7 +96,7 @@ class Source(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """For people: where the keys come from."""
+        """Where the keys come from, for messages."""
 
     def coming(self) -> abc.Set[Key]:
         """Keys on their way to the filter, which it need not have yet: those of an outbox."""
@@ -106,7 +109,7 @@ class Source(ABC):
         """Waits until every writer that did not know of the coming chain has ended."""
 
     def settle(self, patience: float) -> None:  # noqa: B027
-        """Waits until nobody can see rows any more that were gone when the batches were read."""
+        """Waits until no snapshot shows rows that were gone when the batches were read."""
 
 
 def require_own_source(store: Store, name: str, source: Source) -> None:

@@ -71,7 +71,7 @@ class TextSource(Source):
 
 
 def file_identity(path: Path) -> dict[str, Any]:
-    """Which file this is, in which state."""
+    """JSON that names the file and its present state."""
     try:
         status = path.stat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Asks a filter for every key of its source, and for keys that nobody has.
+"""Asks a filter for every key of its source, and for random keys that no source has.
 
 In: a filter and a source, out: how many keys it misses (must be none) with the first of them, and
 the share of random keys that it reports: its error as it is.
@@ -22,12 +22,12 @@ from bloomstore.rebuild.read_ahead import ahead
 from bloomstore.rebuild.source import Source, require_own_source
 
 PROBES = 100_000
-NAMED = 10  # missing keys that are shown
+NAMED = 10  # missing keys that are named
 
 
 @dataclass(slots=True)
 class Verified:
-    """What a source says of a filter."""
+    """The result of a verification."""
 
     name: str
     rows: int = 0
@@ -90,7 +90,7 @@ def verify(
 
 
 def absent_key(like: Any) -> Key:
-    """A random key of the same type that nobody has, as far as chance can be trusted.
+    """A random key of the same type, which no source has as far as chance can be trusted.
 
     Types with few values (dates, bools) get a text: the bits of a key do not tell its type.
     """

@@ -65,7 +65,7 @@ def include_object(
 
 
 class GuardOperation(MigrateOperation):
-    """What the three have in common: the guard that they are for."""
+    """The part that the three operations share: the guard that they are for."""
 
     directive = ""
 
@@ -108,7 +108,7 @@ class GuardOperation(MigrateOperation):
         return f"op.{self.directive}({', '.join(given)})"
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
-        """What `alembic check` shows."""
+        """The operation as `alembic check` shows it."""
         return (self.directive, self.name)
 
     def _same(self, kind: type[GuardOperation]) -> GuardOperation:

@@ -1,4 +1,4 @@
-"""Which database this is: one row with a random UUID, made by the first build.
+"""The identity of a database: one row with a random UUID, made by the first build.
 
 Revision: bloomstore_0001, the first. A table that a build has made before is accepted as it is.
 """

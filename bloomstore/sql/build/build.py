@@ -33,7 +33,7 @@ CHUNK = 65_536  # rows: keys of one durable add
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a build did to one guard."""
+    """The outcome of a build for one guard."""
 
     name: str
     rows: int

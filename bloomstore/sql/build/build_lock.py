@@ -1,8 +1,8 @@
 """One builder at a time: builds and rebuilds of the guards of one store take turns.
 
 Workers that are started together all build; each build leaves a token in the database and writes
-it into the note, so two at once would leave the token of one and the note of the other, and nobody
-would believe the guard. The lock is a flock on a file of the store's folder: that of a killed
+it into the record, so two at once would leave the token of one and the record of the other, and the
+guard would not be believed. The lock is a flock on a file of the store's folder: that of a killed
 process is gone with it.
 """
 
@@ -26,7 +26,7 @@ FILE_NAME = "build.lock"
 
 @contextmanager
 def only_builder(folder: Path) -> Iterator[None]:
-    """Inside, nobody else builds guards of this store; waits as long as somebody does."""
+    """Inside, no other build of this store's guards runs; waits as long as one does."""
     try:
         descriptor = open_file(folder / FILE_NAME, os.O_RDWR | os.O_CREAT)
     except OSError as error:

@@ -58,7 +58,7 @@ class Ceremony:
 
     @property
     def form(self) -> dict[str, Any]:
-        """What the keys depend on."""
+        """The form of the keys: type, collation and everything else that they depend on."""
         return key_form.form_of(self._declared, self.live)
 
     # 1

@@ -81,7 +81,7 @@ def counted(parts: abc.Iterable[list[Any]], count: int) -> abc.Generator[list[An
 def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Generator[list[Any]]:
     """All rows, `size` at a time: values if there is one column, tuples if several.
 
-    Who leaves it early may have to roll the transaction back: a running statement is cancelled.
+    A caller that stops early may have to roll the transaction back: the statement is cancelled.
     """
     if _can_stream(connection):
         return _streamed(connection, statement, size)

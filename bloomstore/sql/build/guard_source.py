@@ -1,8 +1,8 @@
 """A guard as the source of its own filter: the rows of its table, as canonical keys.
 
-Unlike a plain table it knows which form its keys have and refuses another one, it waits for
-statements in flight, and it writes the note that makes the guard valid. Fences that stood when the
-rebuild began are behind what it reads, so they are lowered at the end.
+Unlike a plain table, a guard knows which form its keys have and refuses another one, it waits for
+statements under AUTOCOMMIT, and it writes the record that makes it valid (ceremony.py). The rows
+behind fences that stood when the rebuild began are read, so these fences are lowered at the end.
 
 A filter that was built for another form, database or store is replaced by an empty one first, which
 is fenced until the rebuild has ended; any other goes on answering meanwhile.
@@ -66,7 +66,7 @@ class GuardSource(TableSource):
 
     @property
     def form(self) -> dict[str, Any]:
-        """What the keys depend on."""
+        """The form of the keys: type, collation and everything else that they depend on."""
         return self._ceremony.form
 
     def identity(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def guard_source(
     *,
     parallel: int = 1,
 ) -> GuardSource:
-    """The source of a guard by its name: as the models declare it, else as its note remembers it.
+    """The source of a guard by its name: as the models declare it, else as its record remembers it.
 
     Without the models the types are those of the database. Where they lead to another form than
     the one that the filter was built with, the models are needed.

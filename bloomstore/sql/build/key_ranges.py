@@ -27,7 +27,7 @@ class Range(NamedTuple):
     last: int | str | None = None
 
     def condition(self, column: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-        """What is left to read of it; rows with the last value come again."""
+        """The condition for the rest of the range; rows with the last value come again."""
         start = self.first if self.last is None else self.last
         found = [] if start is None else [column >= bound(start)]
         return found if self.end is None else [*found, column < bound(self.end)]

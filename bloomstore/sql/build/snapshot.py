@@ -1,10 +1,10 @@
-"""One moment of a database, whole: what builds and rebuilds read.
+"""One moment of a database, whole, for builds and rebuilds to read.
 
-A reader that sees less than everybody else makes a filter whose "no" is wrong, although it has
-counted what it sees. So
+A reader that sees less than others do makes a filter whose "no" is wrong, although the rows it sees
+are counted. So
   1. the server is the one that commits: a replica may lack the newest rows;
-  2. nobody has changed the settings of the connection, as a search path, and the table is the one
-     that everybody means: a temporary one may stand before it;
+  2. the settings of the connection, as its search path, are unchanged, and the table is the one
+     that other connections mean: a temporary one may stand before it;
   3. rows that a policy hides from this role raise an error instead of being left out.
 """
 
@@ -25,7 +25,7 @@ _MOST_CHANGED = 20  # connections; a listener may change each new one
 
 
 class NotWhole(Exception):
-    """What this connection reads may not be all there is; the text says why and what to do."""
+    """The connection may not show every row; the text says why and what to do."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def snapshot(
 
 
 def _untouched(engine: Engine) -> Connection:
-    """A connection whose settings nobody has changed: those that were are replaced by new ones."""
+    """A connection with unchanged settings; changed ones are replaced by new ones."""
     for _ in range(_MOST_CHANGED):
         connection = engine.connect()
         if not may_have_changed(connection):

@@ -55,7 +55,7 @@ from bloomstore.sql.schema.incarnation import read_identity
 
 
 class DatabaseSource(Source):
-    """What tables and SELECTs have in common: one database, snapshots, waiting."""
+    """The part that tables and SELECTs share: one database, its snapshots, waiting."""
 
     def __init__(self, engine: Engine) -> None:
         if not is_known(engine.dialect):
@@ -69,7 +69,7 @@ class DatabaseSource(Source):
         self.reads_ahead = not (is_in_memory or engine.dialect.is_async)
 
     def identity(self) -> dict[str, Any]:
-        """Which database, and which life of it."""
+        """The database and its incarnation."""
         with self._errors(), self.engine.connect() as connection:
             found = read_identity(self._database, connection.connection.dbapi_connection)
         return {"database": self._shown, **found}
@@ -216,7 +216,7 @@ class TableSource(DatabaseSource):
         }
 
     def proof(self) -> dict[str, Any]:
-        """An SQLite file that somebody has written to might as well be another one."""
+        """A written SQLite file cannot be told from another one."""
         return self._database.proof(self.engine.url)
 
     def describe(self) -> str:

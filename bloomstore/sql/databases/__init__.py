@@ -50,7 +50,7 @@ def database_of(dialect: Dialect) -> Database:
 
 
 def traits_of(dialect: Dialect) -> Traits:
-    """What holds for every server of this kind; of an unknown one, nothing that helps a guard."""
+    """The traits of this kind of database; of an unknown kind, the most cautious ones."""
     database = _BY_DIALECT.get(dialect.name)
     return _CAUTIOUS if database is None else database.TRAITS
 

@@ -13,7 +13,7 @@ Invariants
   4. The meaning of an `id` never changes: another meaning gets another number behind the slash.
      The ids are in the catalog, beside the keys that were made with them.
 
-Which form a column has is decided by its database (databases/), from the live type and collation.
+The kind of database decides which form a column has, from its live type and collation.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _refuse(value: object, column: str) -> Unclear:
     return Unclear(f"a {type(value).__name__} for {column}")
 
 
-# What a column can hold ------------------------------------------------------------
+# The values that a column can hold ------------------------------------------------------------
 
 
 class Texts:
@@ -126,14 +126,14 @@ _NUMBER = re.compile(
     re.ASCII,
 )
 _EXACT = Context(prec=2000, Emax=999_999, Emin=-999_999)
-EXACT_DIGITS = 15  # decimal digits that every double keeps, whoever converts it
+EXACT_DIGITS = 15  # decimal digits that every conversion to a double keeps
 MAX_POWER = 60  # MariaDB clips literals beyond 65 digits
 EXACT_POWER = 22  # 10**22 is the last power of ten that is a double
 NO_ROOM = "a number that the column cannot hold"
 
 
 def integers(bits: int, *, is_signed: bool = True) -> range:
-    """What an integer of so many bits can be."""
+    """The range of an integer of so many bits."""
     return range(-(1 << bits - 1), 1 << bits - 1) if is_signed else range(1 << bits)
 
 
@@ -397,7 +397,7 @@ def sqlite(affinity: str, fold: Callable[[str], str] | None) -> Form:
 
 
 def _number(written: str) -> int | float | None:
-    """What SQLite makes of text in a numeric column; None if it stays text."""
+    """The number that SQLite makes of text in a numeric column; None if it stays text."""
     if (match := _INTEGER.fullmatch(written)) and abs(number := int(match[1])) < 1 << 63:
         return number
     match = _NUMBER.fullmatch(written)

@@ -38,7 +38,9 @@ class ColumnFacts:
     collation: str = ""
     canon: Canon | None = None
     doubt: str = ""
-    has_default: bool = False  # the database may fill it in, whatever the application declares
+    has_default: bool = (
+        False  # the database may fill it in, although the application declares no default
+    )
     blurred: str = ""  # why the driver may read another value than the stored one; builds do not
 
 
@@ -59,7 +61,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What holds for every server of one kind, whatever it says of itself."""
+    """Facts that hold for every server of one kind of database."""
 
     # The level under which a transaction sees one moment; None if there is no other level.
     snapshot_level: str | None
@@ -79,7 +81,7 @@ class Traits:
     has_rowid: bool = False
     # Rows of an outbox name their transaction, and a snapshot says which transactions have ended.
     has_transaction_ids: bool = False
-    # A crash may lose a commit that others have seen, unless somebody has waited for the disk.
+    # A crash may lose a commit that others have seen, unless a later one has waited for the disk.
     crash_loses_commits: bool = False
     # The key columns of an outbox have the types of the guarded columns.
     outbox_has_types: bool = True
@@ -92,10 +94,10 @@ class Database(Protocol):
 
     @property
     def TRAITS(self) -> Traits:  # noqa: N802  a constant of the kind's module
-        """What holds for every server of the kind."""
+        """Facts that hold for every server of the kind."""
 
     def identity(self, cursor: Cursor) -> dict[str, str]:
-        """What tells this server, and this life of it, from every other."""
+        """Facts that no other server has, nor this one after it was restored elsewhere."""
 
     def read_table(self, cursor: Cursor, schema: str | None, table: str) -> TableFacts:
         """The facts of a table; a missing table has a doubt."""
@@ -110,7 +112,7 @@ class Database(Protocol):
         """Returns when every snapshot that was open at the call has ended. StillOpen if not."""
 
     def mark(self, connection: Connection, schema: str | None, table: str) -> str:
-        """What tells a table from one that has its name later, and its order from a later one."""
+        """A text that differs for a later table of the same name, and for another order of rows."""
 
     def why_not_whole(
         self, connection: Connection, schema: str | None, table: str, columns: Sequence[str]
@@ -118,7 +120,7 @@ class Database(Protocol):
         """Why ORDER BY may compare only the beginning of these columns; "" if it never does."""
 
     def proof(self, url: URL) -> dict[str, Any]:
-        """What has changed if this database is another one now, where nothing inside tells."""
+        """Facts outside of the database that differ if it was replaced, where none inside does."""
 
     def why_behind(self, connection: Connection) -> str:
         """Why this server may lack what was committed on another; "" if it is the first to know."""
@@ -127,7 +129,7 @@ class Database(Protocol):
         """Makes the connection see one moment from now on, all rows of it or an error."""
 
     def why_hidden(self, error: Exception) -> str:
-        """What to do if this error means that the role must not see all rows; "" if it does not."""
+        """Advice if the error means that the role must not see all rows; "" if it does not."""
 
     # Connections -------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-"""What a driver makes of values on their way: keys are known only if it is nothing.
+"""Conversions of values by a driver: keys are known only if there are none.
 
 Programs may teach a driver to write or to read values in ways of their own: adapters of sqlite3,
 dumpers and loaders of psycopg, codecs of asyncpg, encoders and decoders of PyMySQL; or have it make
 connections, cursors and rows of their own classes. A connection of a driver that was taught about
-a type that keys are made of is in doubt, and so is one of a driver that nobody has looked into.
+a type that keys are made of is in doubt, and so is one of a driver that is not in the list below.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _psycopg(raw: Any) -> str:
 
 @cache
 def _as_shipped() -> Any:
-    """The adapters of psycopg, as nobody has changed them."""
+    """The adapters of psycopg as it ships them."""
     adapt: Any = importlib.import_module("psycopg.adapt")
     postgres: Any = importlib.import_module("psycopg.postgres")
     found = adapt.AdaptersMap(None, postgres.types)

@@ -1,4 +1,4 @@
-"""What is known to be harmless in text: functions, settings, extensions, pragmas.
+"""Functions, settings, extensions and pragmas that are known to be harmless in SQL text.
 
 A function that is listed here changes neither rows nor settings. Types and keywords that stand
 before a parenthesis are among them, because a text looks the same with them. Each kind of database

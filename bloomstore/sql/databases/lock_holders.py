@@ -1,4 +1,4 @@
-"""Who holds a lock on a file, for the message of somebody who has waited for it in vain."""
+"""The processes that hold a lock on a file, for the message after a wait that timed out."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _IDENTITY = ("server_uuid", "server_uid", "server_id", "gtid_domain_id", "hostna
 
 
 def identity(cursor: Cursor) -> dict[str, str]:
-    """Whatever this version has of names for itself, and the database."""
+    """The names that this version has for its server, and the database."""
     names = ", ".join(quoted(name) for name in _IDENTITY)
     found = {"kind": "mysql"}
     for name, value in rows(cursor, f"SHOW VARIABLES WHERE Variable_name IN ({names})"):
@@ -88,7 +88,7 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 
 
 def _shown(connection: Connection, transactions: set[str]) -> list[str]:
-    """Transactions for people: who, since when, what they do; the number alone if nobody knows."""
+    """Transactions for a message: user, start and statement, or the number alone."""
     found = {}
     with contextlib.suppress(DBAPIError):  # it needs the privilege PROCESS
         for number, *who in connection.exec_driver_sql(
@@ -157,7 +157,7 @@ def proof(url: URL) -> dict[str, Any]:
 
 
 def why_behind(connection: Connection) -> str:
-    """A replica may lag; where nobody may ask whether it is one, a running thread tells.
+    """A replica may lag; where the role may not ask whether it is one, a running thread tells.
 
     A server that is read-only is one in all likelihood, also while its replication is stopped.
     """

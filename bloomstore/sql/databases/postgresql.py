@@ -48,7 +48,7 @@ def identity(cursor: Cursor) -> dict[str, str]:
 
 
 def is_exact(cursor: Cursor) -> str:
-    """PostgreSQL stores what it is sent or raises, if nobody converts it on the way."""
+    """PostgreSQL stores a value as it is sent or raises, unless an encoding converts it."""
     ((server, client),) = rows(
         cursor, "SELECT current_setting('server_encoding'), current_setting('client_encoding')"
     )
@@ -58,7 +58,7 @@ def is_exact(cursor: Cursor) -> str:
 
 
 # Transactions below a limit that have not ended. Those of other databases of the cluster never
-# touch this one; whose database nobody knows is waited for.
+# touch this one; those of an unknown database are waited for.
 _RUNNING = """
 SELECT count(*) FROM pg_snapshot_xip(pg_current_snapshot()) AS x(id)
 WHERE x.id::text::bigint < {limit} AND mod(x.id::text::bigint, 4294967296)::text NOT IN (
@@ -101,7 +101,7 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 
 
 def _shown(waited_for: Sequence[Any], prepared: Sequence[Any]) -> list[str]:
-    """Transactions for people: who, since when, what they did last."""
+    """Transactions for a message: role, start and last statement."""
     found = [
         f"process {pid} of {user or 'an unknown role'}"
         + (f" ({application})" if application else "")
@@ -210,7 +210,7 @@ def outside(connection: Connection) -> Connection:
 
 
 def commit_to_disk(connection: Connection) -> None:
-    """Whatever synchronous_commit is for others."""
+    """Overrides synchronous_commit for this transaction."""
     connection.exec_driver_sql("SET LOCAL synchronous_commit = local")
 
 

@@ -150,7 +150,9 @@ def _column(
     if not is_deterministic:
         return ColumnFacts(shown, collation, doubt=f"collation {collation!r} is not deterministic")
     if has_operator:
-        return ColumnFacts(shown, collation, doubt="somebody has made an operator = for its type")
+        return ColumnFacts(
+            shown, collation, doubt="its type has an operator = that is not PostgreSQL's own"
+        )
     form = _PLAIN.get(type_name) if kind == "b" else None
     length = None if modifier < 0 else modifier - 4
     if kind == "e":

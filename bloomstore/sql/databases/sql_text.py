@@ -1,4 +1,4 @@
-"""What a text may do: which tables it may write to, and whether it may change the connection.
+"""The effects of SQL text: tables it may write to, and changes of the connection.
 
 In: the text of one or several statements, and the kind of database, whose rules it is read by.
 Out: a Text. Nothing is known to be harmless unless it is on a list here: the text is cut into
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Effect(IntFlag):
-    """What a statement may do."""
+    """The effects that a statement may have."""
 
     NOTHING = 0
     WRITES = auto()  # to the tables that it names
@@ -40,7 +40,7 @@ _DML = frozenset("INSERT UPDATE MERGE REPLACE".split())
 _RUNS = frozenset("CALL DO EXEC EXECUTE COPY LOAD IMPORT ATTACH HANDLER".split())
 _QUERIES = frozenset("SELECT VALUES WITH TABLE DELETE".split())
 _TRANSACTION = frozenset("BEGIN START COMMIT END ROLLBACK ABORT".split())
-# What may follow the word of a transaction. The levels are not among them.
+# Words that may follow the word of a transaction. The levels are not among them.
 _OF_TRANSACTION = frozenset(
     """WORK TRANSACTION TRAN AND NO CHAIN RELEASE IMMEDIATE DEFERRED EXCLUSIVE READ WRITE ONLY NOT
     DEFERRABLE WITH CONSISTENT SNAPSHOT""".split()
@@ -53,7 +53,7 @@ _UPKEEP = frozenset(
 )
 _STAYS = frozenset("EXPLAIN DESCRIBE DESC SHOW".split())  # of these, without a commit
 _MAKES = frozenset("CREATE REFRESH".split())  # what EXPLAIN ANALYZE executes, too
-# What may stand before the kind of a thing that is defined.
+# Words that may stand before the kind of a thing that is defined.
 _ADJECTIVES = frozenset(
     """OR REPLACE TEMPORARY TEMP GLOBAL LOCAL UNLOGGED MATERIALIZED RECURSIVE VIRTUAL FOREIGN
     CONSTRAINT UNIQUE FULLTEXT SPATIAL ONLINE IGNORE DEFAULT""".split()
@@ -69,7 +69,7 @@ _CATALOGS = re.compile(r"(?:PG|SQLITE|MYSQL|INFORMATION|PERFORMANCE)(?:_|$)")
 
 
 class Text:
-    """What one text may do."""
+    """The effects of one text."""
 
     __slots__ = ("_words", "effects", "is_one", "verbs")
 
@@ -160,7 +160,7 @@ class Text:
         return Effect.WRITES | self._called(statement, dialect) | _of_catalogs(statement)
 
     def _called(self, statement: Statement, dialect: str) -> Effect:
-        """What functions may do. Those that nobody knows may be given a text to execute."""
+        """The effects of functions. Unknown ones may be given a text to execute."""
         if dialect == "sqlite" and "LOAD_EXTENSION" not in self._words:
             return Effect.NOTHING  # none of its functions can change a setting
         if statement.calls <= CALLED.get(dialect, frozenset()):

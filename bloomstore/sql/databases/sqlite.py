@@ -100,7 +100,7 @@ def is_exact(cursor: Cursor) -> str:
 
 
 def wait_for_writers(connection: Connection, patience: float) -> None:
-    """There is one writer at a time: whoever holds the write lock is the only one before."""
+    """There is one writer at a time: the holder of the write lock is the only one to wait for."""
     ends = time.monotonic() + patience
     while True:
         try:
@@ -120,8 +120,8 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 def wait_for_readers(connection: Connection, patience: float) -> None:
     """Readers of an older moment keep a WAL from being copied; without one there are none.
 
-    (Without a WAL nobody can commit while somebody reads.) The busy timeout is 0 meanwhile: waiting
-    inside of SQLite would keep writers out.
+    (Without a WAL no commit ends while a transaction reads.) The busy timeout is 0 meanwhile,
+    because waiting inside of SQLite would keep writers out.
     """
     if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
         return
@@ -149,7 +149,7 @@ def _is_copied(connection: Connection) -> bool:
 
 
 def _is_busy(error: OperationalError) -> bool:
-    """Whether somebody else has a lock; extended codes have the plain one in their last byte."""
+    """Whether another connection has a lock; extended codes end with the plain one."""
     code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
     return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -190,7 +190,7 @@ def why_behind(connection: Connection) -> str:
 
 
 def why_hidden(error: Exception) -> str:
-    """Nothing is hidden from anybody who may read the file."""
+    """A reader of the file sees every row."""
     return ""
 
 

@@ -90,7 +90,7 @@ class Statement:
         return len(self.kinds)
 
     def _calls(self) -> Iterator[str]:
-        """What stands before a parenthesis, as a function does; some schema's own is named so."""
+        """The names before a parenthesis, as of functions, with their schemas."""
         for place in range(1, len(self)):
             if self.kinds[place] != "(" or self.kinds[place - 1] not in ("w", "n"):
                 continue

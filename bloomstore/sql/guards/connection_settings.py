@@ -5,9 +5,8 @@ on settings of the connection: search_path, the role, the default database, sql_
 tables and triggers, the isolation level. They are read when guards meet the database, and again
 before the next answer on a connection where they may have changed:
   1. text was sent that is not known to leave them alone (sql_text.py);
-  2. somebody else listens to the pool or to the beginning of transactions (foreign_listeners.py),
-  and may
-     have set them by a raw cursor. Then they are read once in each transaction.
+  2. another listener hears of the pool or of the beginning of transactions (foreign_listeners.py)
+     and may have set them by a raw cursor. Then they are read once in each transaction.
 
 A comparison holds for one transaction if the text was sent in it: a rollback brings back what was
 set before. In a later one it settles the matter.
@@ -34,7 +33,7 @@ UNSETTLED = "the settings of the connection are not those that guards were compa
 
 
 class Changed:
-    """What is known of a connection whose settings may have changed."""
+    """The state of a connection whose settings may have changed."""
 
     __slots__ = ("__weakref__", "are_same", "compared_in", "dialect", "is_lasting", "is_unseen",
                  "since")  # fmt: skip
@@ -93,7 +92,7 @@ class Settings:
         )
 
     def hold(self, connection: Connection, *, is_meddled: bool = False) -> bool:
-        """Whether the connection has those that guards were compared with; asks it if need be.
+        """Whether the connection has the settings that guards were compared with; may ask it.
 
         `is_meddled`: others were told when its transaction began.
         """
@@ -125,11 +124,11 @@ class Settings:
         is_meddled = foreign_listeners.are_foreign(session.dispatch.after_begin)
         if isinstance(bind, Connection):
             return self.hold(bind, is_meddled=is_meddled)
-        # Nobody knows which connection it would be, nor what is done to it when it begins.
+        # The pool may lend any connection, and listeners may change it when it begins.
         return not is_meddled and not self.may_differ(bind)
 
     def may_differ(self, engine: Engine) -> bool:
-        """Whether nobody knows them of the connection that the pool lends next."""
+        """Whether the settings of the connection that the pool lends next are unknown."""
         return foreign_listeners.may_set_next(engine) or (
             self.have_changed and any(each.dialect is engine.dialect for each in self._changed)
         )
@@ -154,7 +153,7 @@ class Settings:
 
 
 def may_have_changed(connection: Connection) -> bool:
-    """Whether text may have changed them, and nobody has compared since."""
+    """Whether text may have changed the settings since they were last compared."""
     changed: Changed | None = connection.info.get(CHANGED)
     return changed is not None and (
         changed.is_lasting or changed.since() is connection.get_transaction()

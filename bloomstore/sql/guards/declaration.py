@@ -25,11 +25,11 @@ INFO = "bloomstore"
 
 
 class Guard:
-    """What the filter in front of a column must be like. Columns are named for composite keys only.
+    """A declaration of the filter in front of a column. Composite keys name their columns.
 
     `deterministic` says of a TypeDecorator that equal values are always sent as equal ones.
-    `ignore_triggers` says that no trigger changes the guarded columns, and that nobody writes
-    through a view.
+    `ignore_triggers` says that no trigger changes the guarded columns, and that no program
+    writes through a view.
     `feed="outbox"` is for writers that no plugin sees: triggers write their keys to an outbox, see
     `create_guard_outbox`. PostgreSQL is exact, and is asked in a transaction. Elsewhere a follower
     must run and answers are as old as its last pass: `staleness` allows so many seconds.

@@ -1,4 +1,4 @@
-"""Who else listens to a session, a connection or a pool, and what they may do unheard.
+"""Foreign listeners of a session, a connection or a pool, and what they may change unheard.
 
 A guard that answers sends nothing: listeners that would have changed the question, or the settings
 of the connection that it is asked on, are not heard. Where there are such, the question is sent.
@@ -31,7 +31,7 @@ _MATTER = frozenset(
     """statement clauseelement multiparams params execution_options parameters executemany opts
     name""".split()
 )
-# Whoever has come by a connection in another way uses it by one of these.
+# A listener that has come by a connection in another way uses it by one of these.
 _USED = frozenset(
     """execute executemany exec_driver_sql scalar scalars callproc cursor connection connect
     dbapi_connection driver_connection raw_connection""".split()
@@ -58,8 +58,8 @@ def may_set(connection: Connection) -> bool:
 def may_set_next(engine: Engine) -> bool:
     """The same of the connection that the pool lends next.
 
-    A pool that keeps nothing makes a new connection each time, and whoever is told of it may make
-    another one of it for each tenant.
+    A pool that keeps nothing makes a new connection each time, and a listener that is told of it
+    may lead it to another tenant.
     """
     pool = engine.pool
     heard = pool.dispatch
@@ -133,7 +133,7 @@ def _may_use_connection(listener: Any) -> bool:
 
 
 def _read(listener: Any) -> list[tuple[CodeType | None, bool]]:
-    """The code of a listener, and whether it is a method; None where nobody can read it."""
+    """The code of a listener, and whether it is a method; None where it cannot be read."""
     is_method = isinstance(listener, MethodType)
     if is_method:
         listener = listener.__func__

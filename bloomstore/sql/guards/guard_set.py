@@ -40,7 +40,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Guards:
-    """Those that a MetaData declares, and those of Table objects that are met later."""
+    """The guards that a MetaData declares, and those of Table objects that are met later."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Guards:
             yield from guards
 
     def everything(self) -> Iterator[ActiveGuard]:
-        """Those of other programs too."""
+        """All guards, those that only other programs declare too."""
         yield from self
         yield from list(self._undeclared.values())
 
@@ -96,7 +96,9 @@ class Guards:
         if generation != self._generation:
             with self._refreshing:
                 self._read_records()
-                self._generation = generation  # last: who sees it sees its guards
+                self._generation = (
+                    generation  # last: a thread that reads it must see its guards, too
+                )
         return self._version
 
     def _read_records(self) -> None:
@@ -142,7 +144,7 @@ class Guards:
     ) -> list[ActiveGuard]:
         """The guards of every table that this Table object may stand for: spare keys do no harm.
 
-        `anywhere`: nobody knows where names lead on this connection.
+        `anywhere`: names may lead to any schema on this connection.
         """
         if not isinstance(table, TableClause):  # a Table, or a name from sqlalchemy.table()
             return []
@@ -221,8 +223,8 @@ class Guards:
     def compare(self, dialect: Dialect, raw: Any, *, is_inside: bool) -> str:
         """Looks once more which database this is; why it is another one, or "".
 
-        Inside of a transaction, which goes on, a difference is nobody else's: its snapshot may be
-        older than a build. Raises what the driver does.
+        Inside of a transaction, which goes on, a difference does not concern others: its snapshot
+        may be older than a build. Raises what the driver does.
         """
         guards = list(self)
         before = [guard.record().token for guard in guards]
@@ -272,7 +274,7 @@ class Guards:
         """Plans are made anew; statements that were looked at before are looked at again."""
         for forget in self.when_new:
             forget()
-        self._version += 1  # last: who sees it sees no old plan
+        self._version += 1  # last: a thread that reads it must not see an old plan
 
 
 def _place(table: Table) -> tuple[str | None, str]:

@@ -1,7 +1,7 @@
 """The form of a guard's keys: what they depend on, read from the live database.
 
 In: what was declared and what was read of the live table. Out: the canonical form of each column,
-or why there is none; and the form as it stands in the note of a filter that was built with it.
+or why there is none; and the form as it stands in the record of a filter that was built with it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _doubt_of_outbox(declared: Declared, live: Live) -> str:
     if missing:
         return f"triggers of its outbox are missing or do not always run: {', '.join(missing)}"
     if live.table.unfed and not declared.guard.ignore_triggers:
-        return f"{live.table.unfed}; Guard(ignore_triggers=True) vouches that nobody does so"
+        return f"{live.table.unfed}; Guard(ignore_triggers=True) vouches that this never happens"
     return ""
 
 
@@ -75,7 +75,7 @@ def joined(parts: tuple[Canon, ...]) -> Canon:
 
 
 def form_of(declared: Declared, live: Live) -> dict[str, Any]:
-    """What the keys depend on, for a note."""
+    """The form of the keys, for the record: everything that they depend on."""
     facts = [live.table.columns[column.name.lower()] for column in declared.columns]
     place = {"schema": live.table.schema} if live.table.schema else {}
     return {
@@ -159,7 +159,7 @@ def is_read_raw(type_: Any, dialect: Dialect) -> bool:
 
 
 def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
-    """What makes of a value what is sent. It raises where the server would send another one on.
+    """The function that makes the sent value; it raises where a cast would change that value.
 
     Drivers of PostgreSQL ask for a cast to the declared type: that rounds 1.5 for an Integer, cuts
     the time off for a Date, and takes wall time for an instant by the session's time zone. Where

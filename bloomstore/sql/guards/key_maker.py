@@ -1,4 +1,4 @@
-"""The way of values to the columns of a guard: what is sent for them, and which key that makes.
+"""Values of the application become keys, by the way they are sent to the guarded columns.
 
 In: values as the application has them, asked for or written, and values that the server has made.
 Out: keys, or Unclear. The types of the application, the casts that SQLAlchemy asks the database
@@ -68,7 +68,7 @@ class KeyMaker:
         return tuple(self._compared(each, place) for place, each in enumerate(value))
 
     def _compared(self, value: object, place: int) -> object:
-        """What the driver is sent where the column is compared with the value.
+        """The value that the driver is sent where the column is compared with this one.
 
         `column == value` may send it as another type than get() does: 0 for a column of bytes is
         a number there and no byte here.

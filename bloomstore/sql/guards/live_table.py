@@ -1,4 +1,4 @@
-"""What the live database says of itself and of guarded tables, read on a new connection."""
+"""The live database and its guarded tables, as a new connection shows them."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Metrics:
         self.unknown[reason] += count
 
     def summary(self) -> dict[str, Any]:
-        """What `plugin.stats()` says of it."""
+        """The counts as `plugin.stats()` gives them."""
         return {
             "absent": self.absent + self.skipped_gets,
             "maybe": self.maybe + self.true_positives + self.false_positives,
@@ -77,7 +77,7 @@ class Metrics:
     def observed_error(self) -> float | None:
         """The part of absent keys that the filter did not know to be absent, as get() has seen it.
 
-        Of other queries nobody knows here whether rows came.
+        Whether other queries brought rows is not seen here.
         """
         known = self.skipped_gets + self.false_positives
         return self.false_positives / known if known else None

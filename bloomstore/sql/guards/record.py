@@ -55,7 +55,7 @@ class Record:
 
     @property
     def guarded(self) -> tuple[str, str | None, list[str]]:
-        """What is guarded: table, schema and columns."""
+        """The guarded table, its schema and its columns."""
         return self.table, self.schema, self.columns
 
     @property

@@ -1,4 +1,4 @@
-"""What a guard has answered in this process, and what is known of its filter, as numbers."""
+"""The answers of a guard in this process, and the state of its filter, as numbers."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class TrustedFilter:
         self._distrusted.clear()
 
     def form(self) -> dict[str, Any]:
-        """What the keys of the filter depend on."""
+        """The form of the filter's keys: everything that they depend on."""
         assert self._live is not None
         return key_form.form_of(self.declared, self._live)
 
@@ -177,7 +177,7 @@ class TrustedFilter:
     # The record --------------------------------------------------------------------
 
     def record(self) -> Record:
-        """What the filter was built with; without a form if it never was."""
+        """The record of the last build; without a form if there was none."""
         return read_record(self.store, self.name) or self.fresh_record()
 
     def fresh_record(self) -> Record:

@@ -71,7 +71,7 @@ NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A position that waits until its ids are on the server's disk, and who has seen it."""
+    """A position that waits until its ids are on the server's disk, and the process that saw it."""
 
     to: int
     inserted: int

@@ -53,7 +53,7 @@ MOVED = "its outbox was made anew or taken over meanwhile: build the guard"
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did for one guard."""
+    """The outcome of one pass for one guard."""
 
     name: str
     keys: int = 0
@@ -121,7 +121,7 @@ class Follower:
         for name, kind in zip(entry.columns, kinds, strict=True):
             table.append_column(Column(name, kind))
         declared = Declared(
-            # It answers nobody, so it need not know how else rows may come in.
+            # It answers no lookup, so it need not know how else rows may come in.
             Guard(feed="outbox", name=entry.name, ignore_triggers=True),
             table,
             tuple(table.columns.values()),

@@ -1,4 +1,4 @@
-"""Reaching a database by its URL, for commands: errors are one line that names the kind of it."""
+"""Databases by URL, for commands; every error is one line and names the kind of database."""
 
 from __future__ import annotations
 

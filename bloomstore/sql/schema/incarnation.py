@@ -1,12 +1,12 @@
-"""Which database this is: a row in it that says so, and what the server says of itself.
+"""The identity of a database: a row in it, and facts that its server tells.
 
 The row alone is not enough (a standby has it too), nor is the server alone (an SQLite file is no
-server). Both are compared with what was written down when a guard was built.
+server). Both are compared with the record of a guard.
 
-Each build leaves a token of its own in the same table. A database that has another one than the
-note was restored from a time before the build, or built since with another store: rows may be there
-whose keys the filter never had. One that was restored from a later time has nothing but what was
-captured.
+Each build leaves a token of its own in the same table. A database with another token than the
+record was restored from a time before the build, or built since with another store: it may have
+rows whose keys the filter never had. A database that was restored from a later time has only rows
+that were captured.
 """
 
 from __future__ import annotations

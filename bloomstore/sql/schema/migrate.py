@@ -53,7 +53,7 @@ def downgrade(url: str, to: str = "base") -> None:
 
 
 def statements(url: str, action: str, to: str) -> str:
-    """The SQL of an upgrade or downgrade, for somebody else to run."""
+    """The SQL of an upgrade or downgrade, for another program to run."""
     with plainly(url):
         dialect = make_url(url).get_dialect().name
     if action == "downgrade" and ":" not in to:
@@ -105,7 +105,7 @@ def _require_own(connection: Connection, action: str) -> None:
 
 
 def check(url: str) -> Iterator[str]:
-    """What is not as the guards of this database need it, one line each; nothing if all is well."""
+    """Yields what keeps the guards of this database from working, one line for each problem."""
     with reached(url) as engine, engine.begin() as connection:
         tables = set(inspect(connection).get_table_names())
         missing = [table.name for table in (INCARNATION, REGISTRY) if table.name not in tables]

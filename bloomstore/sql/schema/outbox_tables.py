@@ -57,7 +57,7 @@ def trigger_names(guard: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """What the statements are made of."""
+    """The statements for the outbox of one guard."""
 
     guard: str
     table: str
