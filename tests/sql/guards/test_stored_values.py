@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,66 +18,10 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-import bloomstore
 from bloomstore import Fixed
 from bloomstore.sql import Answer, BloomPlugin, BuildError, Guard, Guarded, GuardedSession
 from tests.sql.support.models import Team
-
-
-def table_of(type_: Any) -> sa.Table:
-    return sa.Table(
-        "stored",
-        sa.MetaData(),
-        sa.Column("id", sa.Integer, primary_key=True),
-        sa.Column("c", type_, info={"bloomstore": Guard()}),
-    )
-
-
-def live(engine: sa.Engine, type_: str, *values: Any) -> None:
-    """A table whose column has this type, made by an engine to which nobody listens."""
-    other = sa.create_engine(engine.url)
-    with other.begin() as connection:
-        connection.exec_driver_sql("DROP TABLE IF EXISTS stored")
-        connection.exec_driver_sql(f"CREATE TABLE stored (id INTEGER PRIMARY KEY, c {type_})")
-        for number, value in enumerate(values, 1):
-            connection.execute(
-                sa.text("INSERT INTO stored VALUES (:n, :v)"), {"n": number, "v": value}
-            )
-    other.dispose()
-
-
-@contextlib.contextmanager
-def guarding(store: bloomstore.Store, engine: sa.Engine, table: sa.Table) -> Iterator[BloomPlugin]:
-    """A plugin that listens, and a guard that is built if it can be."""
-    plugin = BloomPlugin(store, table.metadata)
-    plugin.listen(engine)
-    try:
-        with contextlib.suppress(BuildError):
-            plugin.build(engine)
-        yield plugin
-    finally:
-        plugin.unlisten()
-
-
-def every_match_is_known(plugin: BloomPlugin, engine: sa.Engine, table: sa.Table) -> list[Any]:
-    """Asserts that no stored value is ABSENT that the database finds; returns them."""
-    with engine.connect() as connection:
-        found = list(connection.scalars(select(table.c.c)))
-        for value in found:
-            if connection.scalar(select(sa.func.count()).where(table.c.c == value)):
-                assert plugin.probe(table.c.c, value) is not Answer.ABSENT, value
-    return found
-
-
-def insert(engine: sa.Engine, table: sa.Table, *values: Any) -> None:
-    for number, value in enumerate(values, 1):
-        with engine.begin() as connection:
-            connection.execute(sa.insert(table).values(id=number, c=value))
-
-
-def only(kind: str, *kinds: str) -> None:
-    if kind not in kinds:
-        pytest.skip(f"it is about {', '.join(kinds)}")
+from tests.sql.support.stored import every_match_is_known, guarding, insert, live, only, table_of
 
 
 @pytest.mark.parametrize(
@@ -178,9 +122,6 @@ def test_a_filter_that_is_full_costs_answers_and_not_rows(plugin, engine, sessio
     assert plugin.probe(Team.id, 49) is not Answer.ABSENT
 
 
-# What a driver was taught ----------------------------------------------------------
-
-
 def test_a_subclass_is_written_in_a_way_of_its_own(store, engine, kind) -> None:
     only(kind, "sqlite")
     sqlite3.register_adapter(Low, str.lower)
@@ -193,161 +134,6 @@ def test_a_subclass_is_written_in_a_way_of_its_own(store, engine, kind) -> None:
             assert every_match_is_known(plugin, engine, table)[0] != value
         table.metadata.drop_all(engine)
 
-
-def test_an_adapter_of_sqlite3_for_all_text(store, engine, kind) -> None:
-    only(kind, "sqlite")
-    live(engine, "TEXT")
-    table = table_of(sa.String())
-    try:
-        sqlite3.register_adapter(str, str.lower)
-        with guarding(store, engine, table) as plugin:
-            insert(engine, table, "ABC")
-            assert every_match_is_known(plugin, engine, table) == ["abc"]
-            assert "adapter" in plugin.probe(table.c.c, "x").reason
-    finally:
-        del sqlite3.adapters[str, sqlite3.PrepareProtocol]
-
-
-def test_a_dumper_of_psycopg(store, engine, kind) -> None:
-    only(kind, "postgresql")
-    from psycopg.types.string import StrDumper
-
-    class Shouting(StrDumper):
-        def dump(self, obj: str) -> Any:
-            return super().dump(obj.upper())
-
-    def teach(raw: Any, record: Any) -> None:
-        raw.adapters.register_dumper(str, Shouting)
-
-    live(engine, "TEXT")
-    table = table_of(sa.Text())
-    taught = sa.create_engine(engine.url)
-    sa.event.listen(taught, "connect", teach)
-    with guarding(store, taught, table) as plugin:
-        insert(taught, table, "abc")
-        assert "ABC" in every_match_is_known(plugin, taught, table)
-    taught.dispose()
-
-
-def test_encoders_and_decoders_of_pymysql(store, engine, kind) -> None:
-    only(kind, "mariadb")
-    from pymysql import converters
-
-    live(engine, "INTEGER", 500)
-    table = table_of(sa.Integer())
-    encoding = converters.conversions | {int: lambda value, mapping=None: str(value * 100)}
-    decoding = converters.conversions | {3: lambda text: int(text) * 100}
-    for conversions in (encoding, decoding):
-        taught = sa.create_engine(engine.url, connect_args={"conv": conversions})
-        with guarding(store, taught, table) as plugin:
-            assert "of its own" in plugin.probe(table.c.c, 500).reason
-        taught.dispose()
-
-
-def test_a_codec_of_asyncpg(store, engine, kind) -> None:
-    only(kind, "postgresql")
-    live(engine, "NUMERIC(10, 2)", Decimal("5.00"))
-    table = table_of(sa.Numeric(10, 2))
-
-    async def run() -> Answer:
-        taught = create_async_engine(engine.url.set(drivername="postgresql+asyncpg"))
-
-        def teach(raw: Any, record: Any) -> None:
-            raw.run_async(
-                lambda own: own.set_type_codec(
-                    "numeric", schema="pg_catalog", encoder=str, decoder=lambda text: Decimal(0)
-                )
-            )
-
-        sa.event.listen(taught.sync_engine, "connect", teach)
-        plugin = BloomPlugin(store, table.metadata)
-        plugin.listen(taught)
-        with contextlib.suppress(BuildError):
-            await plugin.build_async(taught)
-        answer = plugin.probe(table.c.c, Decimal("5.00"))
-        plugin.unlisten()
-        await taught.dispose()
-        return answer
-
-    assert "codec" in asyncio.run(run()).reason
-
-
-def lowered(values: Any) -> Any:
-    """The parameters of an INSERT, or a row, in small letters."""
-    if isinstance(values, dict):
-        return {name: lowered(value) for name, value in values.items()}
-    if isinstance(values, (tuple, list)):
-        return tuple(map(lowered, values))
-    return values.lower() if isinstance(values, str) else values
-
-
-def lowering(cursor: type) -> type:
-    """A cursor that changes what it is sent."""
-
-    class Lowering(cursor):  # type: ignore[misc]
-        def execute(self, query: Any, values: Any = None, **more: Any) -> Any:
-            given = () if values is None else (lowered(values),)
-            return super().execute(query, *given, **more)
-
-    return Lowering
-
-
-def test_cursors_of_ones_own_may_change_what_is_sent(store, engine, kind) -> None:
-    if kind == "sqlite":
-
-        class Lowering(sqlite3.Connection):
-            def cursor(self, *given: Any) -> Any:
-                return super().cursor(lowering(sqlite3.Cursor))
-
-        given: dict[str, Any] = {"factory": Lowering}
-    elif kind == "postgresql":
-        import psycopg
-
-        given = {"cursor_factory": lowering(psycopg.Cursor)}
-    else:
-        import pymysql
-
-        given = {"cursorclass": lowering(pymysql.cursors.Cursor)}
-    live(engine, "TEXT" if kind != "mariadb" else "VARCHAR(60) COLLATE utf8mb4_bin")
-    table = table_of(sa.String(60))
-    taught = sa.create_engine(engine.url, connect_args=given)
-    with guarding(store, taught, table) as plugin:
-        insert(taught, table, "ABC")
-        assert every_match_is_known(plugin, taught, table) == ["abc"]
-        assert "of its own" in plugin.probe(table.c.c, "x").reason
-    taught.dispose()
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_rows_of_sqlite_may_be_made_in_a_way_of_ones_own(store, engine, kind, is_async) -> None:
-    only(kind, "sqlite")
-    live(engine, "TEXT", " ABC ")
-    table = table_of(sa.String())
-    name = f"sqlite+{'aiosqlite' if is_async else 'pysqlite'}"
-
-    async def run(factory: Any) -> Answer:
-        url = engine.url.set(drivername=name)
-        other: Any = create_async_engine(url) if is_async else sa.create_engine(url)
-
-        def teach(raw: Any, record: Any) -> None:
-            getattr(raw, "driver_connection", raw).row_factory = factory
-
-        sa.event.listen(other.sync_engine if is_async else other, "connect", teach)
-        plugin = BloomPlugin(store, table.metadata)
-        plugin.listen(other)
-        with contextlib.suppress(BuildError):
-            await plugin.build_async(other) if is_async else plugin.build(other)
-        answer = plugin.probe(table.c.c, " ABC ")
-        plugin.unlisten()
-        await other.dispose() if is_async else other.dispose()
-        return answer
-
-    stripped = asyncio.run(run(lambda cursor, row: tuple(str(each).strip() for each in row)))
-    assert "row factory" in stripped.reason
-    assert asyncio.run(run(sqlite3.Row)) is Answer.MAYBE
-
-
-# Casts and rounded floats ----------------------------------------------------------
 
 CASTS = [
     ("NUMERIC(12, 4)", sa.Numeric(10, 2), Decimal("1.2345")),
@@ -416,151 +202,6 @@ def test_a_build_reads_floats_to_the_last_digit(
     rounding.dispose()
 
 
-def test_a_float_that_the_server_makes_and_a_driver_rounds(store, engine, kind) -> None:
-    only(kind, "postgresql")
-    live(engine, "FLOAT8 DEFAULT 0.1::float8 + 0.2::float8")
-    table = sa.Table(
-        "stored",
-        sa.MetaData(),
-        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column(
-            "c", sa.Float(53), server_default=sa.FetchedValue(), info={"bloomstore": Guard()}
-        ),
-        implicit_returning=True,
-    )
-    rounding = sa.create_engine(engine.url, connect_args={"options": "-c extra_float_digits=0"})
-    with guarding(store, rounding, table) as plugin:
-        with rounding.begin() as connection:
-            connection.execute(sa.insert(table).values(id=1).return_defaults(table.c.c))
-        assert plugin.probe(table.c.c, 0.1 + 0.2) is not Answer.ABSENT
-    rounding.dispose()
-
-
-def test_an_operator_of_somebody_else(store, engine, kind) -> None:
-    only(kind, "postgresql")
-    live(engine, "VARCHAR(30)", "Abc")
-    with engine.begin() as connection:
-        connection.exec_driver_sql(
-            "CREATE FUNCTION alike(varchar, varchar) RETURNS boolean IMMUTABLE LANGUAGE sql"
-            " AS 'SELECT lower($1)::text = lower($2)::text'"
-        )
-        connection.exec_driver_sql(
-            "CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = alike)"
-        )
-    table = table_of(sa.String(30))
-    with guarding(store, engine, table) as plugin:
-        assert "operator" in plugin.probe(table.c.c, "abc").reason
-
-
-# SQLite ----------------------------------------------------------------------------
-
-
-def casefolded(one: str, other: str) -> int:
-    return (one.casefold() > other.casefold()) - (one.casefold() < other.casefold())
-
-
-@pytest.mark.parametrize("name", ["BINARY", "NOCASE", "RTRIM"])
-@pytest.mark.parametrize("is_late", [False, True])
-def test_a_collation_in_the_place_of_a_built_in_one(store, engine, kind, name, is_late) -> None:
-    only(kind, "sqlite")
-    live(engine, f"TEXT COLLATE {name}", "\xc9")
-    other = sa.create_engine(engine.url)
-
-    def replace(raw: Any, record: Any) -> None:
-        raw.create_collation(name, casefolded)
-
-    table = table_of(sa.String())
-    if not is_late:
-        sa.event.listen(other, "connect", replace)
-    with guarding(store, other, table) as plugin:
-        if is_late:
-            sa.event.listen(other, "connect", replace)
-            other.dispose()
-        with other.connect() as connection:
-            assert connection.scalar(select(table.c.id).where(table.c.c == "\xe9")) == 1
-        assert "collation" in plugin.probe(table.c.c, "\xe9").reason
-    other.dispose()
-
-
-@pytest.mark.parametrize("name", ["BINARY", "NOCASE", "RTRIM"])
-def test_a_collation_that_is_replaced_whenever_a_connection_is_lent(
-    store, engine, kind, name
-) -> None:
-    only(kind, "sqlite")
-
-    class Words(DeclarativeBase):
-        pass
-
-    class Word(Words):
-        __table__ = table_of(sa.String()).to_metadata(Words.metadata)
-
-    live(engine, f"TEXT COLLATE {name}", "\xc9")
-    other = sa.create_engine(engine.url)
-    sessions = sessionmaker(other, class_=GuardedSession)
-    plugin = BloomPlugin(store, Words.metadata)
-    plugin.listen(other, sessions)
-    plugin.build(other)
-    sa.event.listen(other, "checkout", lambda raw, *_: raw.create_collation(name, casefolded))
-    query = select(Word.__table__.c.id).where(Word.__table__.c.c == "\xe9")
-    for _ in range(2):
-        with sessions() as session:
-            assert session.scalars(query).all() == [1]
-            assert session.scalars(query.options(Guarded())).all() == [1]
-    plugin.unlisten()
-    other.dispose()
-
-
-@pytest.mark.parametrize(
-    "factory",
-    [bytes, lambda raw: raw.decode().strip(), lambda raw: raw.decode("latin-1")],
-    ids=["bytes", "strip", "latin"],
-)
-def test_a_build_reads_text_as_it_is_stored(store, engine, kind, factory) -> None:
-    only(kind, "sqlite")
-    live(engine, "TEXT", " \xe9 ")
-    other = sa.create_engine(engine.url)
-    sa.event.listen(other, "connect", lambda raw, _: setattr(raw, "text_factory", factory))
-    table = table_of(sa.String())
-    with guarding(store, other, table) as plugin:
-        assert plugin.probe(table.c.c, " \xe9 ") is Answer.MAYBE
-        assert plugin.probe(table.c.c, "e") is Answer.ABSENT
-        if factory is not bytes:  # SQLAlchemy's own inspection fails with that
-            plugin.rebuild(other)
-        assert plugin.probe(table.c.c, " \xe9 ") is Answer.MAYBE
-        with other.connect() as connection:  # as the program has asked for
-            raw: Any = connection.connection.dbapi_connection
-            assert raw.text_factory is factory
-    other.dispose()
-
-
-@pytest.mark.parametrize(
-    ("word", "converter", "declared", "value"),
-    [
-        ("CENTS", lambda raw: float(raw) / 100, sa.Integer(), 500),
-        ("LOWTEXT", lambda raw: raw.decode().lower(), sa.String(), "ABC"),
-    ],
-)
-def test_a_build_reads_past_converters(
-    store, engine, kind, word, converter, declared, value
-) -> None:
-    only(kind, "sqlite")
-    live(engine, word, value)
-    table = table_of(declared)
-    other = sa.create_engine(
-        engine.url,
-        connect_args={"detect_types": sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES},
-    )
-    sqlite3.register_converter(word, converter)
-    try:
-        with guarding(store, other, table) as plugin:
-            assert plugin.probe(table.c.c, value) is Answer.MAYBE
-            plugin.rebuild(other)
-            assert plugin.probe(table.c.c, value) is Answer.MAYBE
-    finally:
-        del sqlite3.converters[word]
-        other.dispose()
-
-
 @pytest.mark.parametrize("name", ["rowid", "oid", "_rowid_"])
 def test_the_primary_key_by_its_other_names(store, engine, kind, name) -> None:
     only(kind, "sqlite")
@@ -617,9 +258,6 @@ def test_a_database_of_utf_16_is_in_doubt(store, kind, tmp_path: Path) -> None:
         assert every_match_is_known(plugin, engine, table) == ["a\ufffd"]
         assert "UTF-16" in plugin.probe(table.c.c, "x").reason
     engine.dispose()
-
-
-# Errors that a skipped question would hide -----------------------------------------
 
 
 class Model(DeclarativeBase):
@@ -687,30 +325,6 @@ def test_a_value_that_does_not_fit_is_sent(store, engine, kind) -> None:
     assert plugin.guards["short.id"].metrics.skipped_gets > 2
     plugin.unlisten()
     Model.metadata.drop_all(engine)
-
-
-@pytest.mark.parametrize(
-    ("columns", "is_known"),
-    [
-        ("c$x TEXT, c TEXT COLLATE NOCASE", True),
-        ("c\u20ac TEXT, c TEXT COLLATE NOCASE", True),
-        ("c\xa0 TEXT, c TEXT COLLATE NOCASE", True),  # a letter for SQLite
-        ("c TEXT \ufeffCOLLATE NOCASE", False),  # and this one a space, in some of its versions
-        ("C\xc4 TEXT, c TEXT COLLATE NOCASE, CHECK (c <> ')')", True),
-        ("c TEXT COLLATE NOCASE, d INTEGER, PRIMARY KEY (id), UNIQUE (d) CHECK (d > 0)", True),
-    ],
-)
-def test_each_column_has_its_own_collation(store, engine, kind, columns, is_known) -> None:
-    only(kind, "sqlite")
-    with engine.begin() as connection:
-        connection.exec_driver_sql(f"CREATE TABLE stored (id INTEGER, {columns})")
-        connection.exec_driver_sql("INSERT INTO stored (id, c) VALUES (1, 'abc')")
-    table = table_of(sa.String())
-    with guarding(store, engine, table) as plugin:
-        with engine.connect() as connection:
-            assert connection.scalar(select(table.c.id).where(table.c.c == "ABC")) == 1
-        assert plugin.probe(table.c.c, "ABC") is not Answer.ABSENT
-        assert (plugin.probe(table.c.c, "abd") is Answer.ABSENT) is is_known
 
 
 def test_columns_that_differ_in_case_only_are_in_doubt(store, engine, kind) -> None:
