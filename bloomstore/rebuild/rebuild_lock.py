@@ -45,10 +45,10 @@ def is_rebuilt(store: Store, name: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _lock(store, name))
+        holder = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _lock(store, name))
     finally:
         os.close(descriptor)
-    return bool(struct.unpack_from("@h", found)[0] != fcntl.F_UNLCK)
+    return bool(struct.unpack_from("@h", holder)[0] != fcntl.F_UNLCK)
 
 
 def _lock(store: Store, name: str) -> bytes:

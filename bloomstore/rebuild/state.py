@@ -45,10 +45,10 @@ class State:
 
 def read_state(store: Store, name: str) -> State | None:
     """The rebuild that was begun and has not ended; None if there is none."""
-    found = store.notes.get(rebuild_note(name))
-    if found is None:
+    note = store.notes.get(rebuild_note(name))
+    if note is None:
         return None
-    fields = json.loads(found)
+    fields = json.loads(note)
     return State(**{name: fields[name] for name in State.__slots__ if name in fields})
 
 

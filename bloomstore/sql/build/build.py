@@ -26,6 +26,7 @@ from bloomstore.sql.databases.canonical import Unclear, stored_keys
 from bloomstore.sql.databases.contract import StillOpen
 from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.outbox.position import new_snapshot
+from bloomstore.store.view import StateName
 
 BEING_BUILT = Reason(ReasonCode.BEING_BUILT, "being built")
 CHUNK = 65_536  # rows: keys of one durable add
@@ -87,7 +88,8 @@ def _make_filter(guard: ActiveGuard, engine: Engine, ceremony: Ceremony) -> None
     Keys and fences that go with it are of rows that are committed, or of transactions that the
     build waits for.
     """
-    is_useless = ceremony.is_another_filter() or guard.filter.state.name not in ("sound", "fenced")
+    is_fine = guard.filter.state.name in (StateName.SOUND, StateName.FENCED)
+    is_useless = ceremony.is_another_filter() or not is_fine
     if guard.record().form and not is_useless:
         return
     spec = guard.declared.guard.spec

@@ -15,8 +15,8 @@ def holders(*files: Path) -> str:
         return ""
     # 1: POSIX  ADVISORY  WRITE 4711 08:01:131 128 128; lines of those who wait have an arrow.
     fields = [line.split() for line in lines if "->" not in line]
-    found = {int(each[4]) for each in fields if each[5].rpartition(":")[2] in inodes}
-    return ", ".join(_named(process) for process in sorted(found) if process > 0)
+    processes = {int(each[4]) for each in fields if each[5].rpartition(":")[2] in inodes}
+    return ", ".join(_named(process) for process in sorted(processes) if process > 0)
 
 
 def _named(process: int) -> str:

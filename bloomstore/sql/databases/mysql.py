@@ -39,12 +39,12 @@ _IDENTITY = ("server_uuid", "server_uid", "server_id", "gtid_domain_id", "hostna
 def identity(cursor: Cursor) -> dict[str, str]:
     """The names that this version has for its server, and the database."""
     names = ", ".join(quoted(name) for name in _IDENTITY)
-    found = {"kind": "mysql"}
+    facts = {"kind": "mysql"}
     for name, value in rows(cursor, f"SHOW VARIABLES WHERE Variable_name IN ({names})"):
-        found[name] = str(value)
+        facts[name] = str(value)
     ((database,),) = rows(cursor, "SELECT DATABASE()")
-    found["database"] = str(database)
-    return found
+    facts["database"] = str(database)
+    return facts
 
 
 def is_exact(cursor: Cursor) -> str:
@@ -89,7 +89,7 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 
 def _shown(connection: Connection, transactions: set[str]) -> list[str]:
     """Transactions for a message: user, start and statement, or the number alone."""
-    found = {}
+    shown = {}
     with contextlib.suppress(DBAPIError):  # it needs the privilege PROCESS
         for number, *who in connection.exec_driver_sql(
             "SELECT t.trx_id, p.id, p.user, p.host, p.db, t.trx_started, left(p.info, 80)"
@@ -97,11 +97,11 @@ def _shown(connection: Connection, transactions: set[str]) -> list[str]:
             " JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id"
         ):
             thread, user, host, database, since, query = who
-            found[str(number)] = (
+            shown[str(number)] = (
                 f"connection {thread} of {user}@{host}, in a transaction since {since}, database"
                 f" {database}: {query or 'idle'}"
             )
-    return [found.get(each, f"transaction {each}") for each in sorted(transactions)]
+    return [shown.get(each, f"transaction {each}") for each in sorted(transactions)]
 
 
 def _open_transactions(connection: Connection) -> set[str]:
@@ -116,12 +116,12 @@ wait_for_readers = wait_for_writers
 
 
 def mark(connection: Connection, schema: str | None, table: str) -> str:
-    """When it was made, or altered."""
-    made = connection.execute(
+    """When it was created, or altered."""
+    created = connection.execute(
         text(f"SELECT create_time FROM information_schema.tables WHERE {_OF_TABLE}"),
         {"schema": schema, "table": table},
     ).scalar()
-    return "" if made is None else str(made)
+    return "" if created is None else str(created)
 
 
 def why_not_whole(

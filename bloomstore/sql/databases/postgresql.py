@@ -40,11 +40,11 @@ def identity(cursor: Cursor) -> dict[str, str]:
         "SELECT pg_is_in_recovery(), oid FROM pg_database WHERE datname = current_database()",
     )
     ((system,),) = rows(cursor, "SELECT system_identifier FROM pg_control_system()")
-    found = {"kind": "postgresql", "system": str(system), "database": str(database)}
+    facts = {"kind": "postgresql", "system": str(system), "database": str(database)}
     if not standby:
         ((wal,),) = rows(cursor, "SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
-        found["timeline"] = wal[:8]
-    return found
+        facts["timeline"] = wal[:8]
+    return facts
 
 
 def is_exact(cursor: Cursor) -> str:
@@ -102,14 +102,14 @@ def wait_for_writers(connection: Connection, patience: float) -> None:
 
 def _shown(waited_for: Sequence[Any], prepared: Sequence[Any]) -> list[str]:
     """Transactions for a message: role, start and last statement."""
-    found = [
+    shown = [
         f"process {pid} of {user or 'an unknown role'}"
         + (f" ({application})" if application else "")
         + (f", in a transaction since {since}, {state}: {query}" if since else "")
         for pid, user, application, since, state, query in waited_for
     ]
-    found += [f"prepared {gid!r} of {owner} since {since}" for gid, owner, since in prepared]
-    return found or ["transactions that are in no list, as those of background processes"]
+    shown += [f"prepared {gid!r} of {owner} since {since}" for gid, owner, since in prepared]
+    return shown or ["transactions that are in no list, as those of background processes"]
 
 
 # Transactions that only read are among those that it waits for.
@@ -120,7 +120,7 @@ def mark(connection: Connection, schema: str | None, table: str) -> str:
     """Its number, and the versions of the collations that order its texts."""
     quote = connection.dialect.identifier_preparer.quote_identifier
     full = ".".join(quote(part) for part in (schema, table) if part is not None)
-    found = connection.execute(
+    marks = connection.execute(
         text(
             "SELECT c.oid, (SELECT string_agg(pg_collation_actual_version(a.attcollation), ','"
             " ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid"
@@ -128,7 +128,7 @@ def mark(connection: Connection, schema: str | None, table: str) -> str:
         ),
         {"full": full},
     ).first()
-    return "" if found is None else f"{found[0]} {found[1] or ''}".strip()
+    return "" if marks is None else f"{marks[0]} {marks[1] or ''}".strip()
 
 
 def why_not_whole(

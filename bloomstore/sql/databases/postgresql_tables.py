@@ -107,12 +107,12 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     columns = {}
     for name, *row, place, has_default in rows(cursor, _COLUMNS.format(oid=int(oid))):
         numbers[place] = name.lower()
-        found = replace(_column(*row), has_default=has_default)
-        if int(digits) < 1 and found.type in ("real", "double precision"):
-            found = replace(found, blurred=f"extra_float_digits is {digits}: floats are rounded")
+        column = replace(_column(*row), has_default=has_default)
+        if int(digits) < 1 and column.type in ("real", "double precision"):
+            column = replace(column, blurred=f"extra_float_digits is {digits}: floats are rounded")
         if name.lower() in columns:
-            found = replace(found, canon=None, doubt="another column differs in case only")
-        columns[name.lower()] = found
+            column = replace(column, canon=None, doubt="another column differs in case only")
+        columns[name.lower()] = column
     triggers = rows(cursor, _TRIGGERS.format(oid=int(oid), name=quoted(table)))
     triggers += rows(cursor, _VIEWS.format(oid=int(oid)))
     hazards = {

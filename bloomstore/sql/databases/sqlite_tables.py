@@ -56,12 +56,12 @@ def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
     for (_, name, declared, _, default, key, hidden), definition in zip(
         described, definitions, strict=True
     ):
-        found = _column(declared or "", definition, hidden)
+        column = _column(declared or "", definition, hidden)
         if name.lower() in columns:
-            found = replace(found, canon=None, doubt="another column differs in case only")
+            column = replace(column, canon=None, doubt="another column differs in case only")
         is_rowid = bool(key) and (declared or "").upper() == "INTEGER"
         columns[name.lower()] = replace(
-            found, has_default=is_rowid or default is not None, blurred=_converter(declared or "")
+            column, has_default=is_rowid or default is not None, blurred=_converter(declared or "")
         )
     triggers = rows(
         cursor,

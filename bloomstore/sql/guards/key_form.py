@@ -118,7 +118,7 @@ _CASTS = {
 }
 
 
-def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
+def doubt_of_cast(type_: Any, dialect: Dialect, facts: ColumnFacts) -> str:
     """Why what is sent as this type is not what the live column gets; "" if it is.
 
     SQLAlchemy has PostgreSQL cast what it sends to the declared type: some drivers always, all of
@@ -132,7 +132,7 @@ def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
     except CompileError:  # a type that has no name is no cast
         return ""
     cast = cast.removeprefix("::").lower().replace(", ", ",").replace('"', "")
-    live, _, labels = found.type.lower().replace('"', "").partition(" (")
+    live, _, labels = facts.type.lower().replace('"', "").partition(" (")
     plain = re.sub(r"\(.*?\)", "", live)
     if cast == live or cast.replace("char(", "character(") == live or cast in _CASTS.get(plain, ()):
         return ""
@@ -140,7 +140,7 @@ def doubt_of_cast(type_: Any, dialect: Dialect, found: ColumnFacts) -> str:
         return ""
     if labels and cast.rpartition(".")[2] == live.rpartition(".")[2]:
         return ""
-    return f"its type is {found.type}, and values are sent as {cast}: declare the type that it has"
+    return f"its type is {facts.type}, and values are sent as {cast}: declare the type that it has"
 
 
 def _scale(numeric: str) -> str:
@@ -165,14 +165,14 @@ def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
     the time off for a Date, and takes wall time for an instant by the session's time zone. Where
     the live column has another type, the result is stored.
     """
-    made: Callable[[Any], Any] | None = type_.dialect_impl(dialect).bind_processor(dialect)
+    processor: Callable[[Any], Any] | None = type_.dialect_impl(dialect).bind_processor(dialect)
     affinity = affinity_of(type_)
     if affinity not in (Integer, Date, DateTime) or not traits_of(dialect).casts_values:
-        return made
+        return processor
     is_aware = bool(getattr(type_, "timezone", False))
 
     def checked(value: Any) -> Any:
-        sent = value if made is None else made(value)
+        sent = value if processor is None else processor(value)
         if sent is None:
             return None
         if affinity is Integer:
@@ -188,18 +188,18 @@ def processor_of(type_: Any, dialect: Dialect) -> Callable[[Any], Any] | None:
     return checked
 
 
-def _canon_of(declared: object, found: ColumnFacts) -> Canon:
-    if _is_uuid_text(declared, found):
+def _canon_of(declared: object, facts: ColumnFacts) -> Canon:
+    if _is_uuid_text(declared, facts):
         return Canon("uuid/1", canonical.uuid)
-    assert found.canon is not None
-    return found.canon
+    assert facts.canon is not None
+    return facts.canon
 
 
-def _is_uuid_text(declared: object, found: ColumnFacts) -> bool:
+def _is_uuid_text(declared: object, facts: ColumnFacts) -> bool:
     """Whether SQLAlchemy keeps UUIDs as text in this column: then every spelling is parsed."""
-    return isinstance(declared, Uuid) and is_text(found)
+    return isinstance(declared, Uuid) and is_text(facts)
 
 
-def is_text(found: ColumnFacts) -> bool:
+def is_text(facts: ColumnFacts) -> bool:
     """Whether this is a column of characters, which may be declared as UUIDs."""
-    return found.type.lower().startswith(("char", "varchar", "character"))
+    return facts.type.lower().startswith(("char", "varchar", "character"))

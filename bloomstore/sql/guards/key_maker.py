@@ -109,14 +109,14 @@ class KeyMaker:
         if type_ is None or type_ is self._types[place]:
             return _processed(value, self._processors[place])
         dialect = self._live.dialect
-        found = self._live.table.columns[self._declared.columns[place].name.lower()]
+        facts = self._live.table.columns[self._declared.columns[place].name.lower()]
         if isinstance(type_, Made):
-            if blurred := self._live.blurred or found.blurred:
+            if blurred := self._live.blurred or facts.blurred:
                 raise Unclear(f"the server has made the value, and {blurred}")
             if not key_form.is_read_raw(type_.type, dialect):
                 raise Unclear(f"the server has made the value, and it was read as {type_.type!r}")
             return value
-        if doubt := key_form.doubt_of_cast(type_, dialect, found):
+        if doubt := key_form.doubt_of_cast(type_, dialect, facts):
             raise Unclear(doubt)
         return _processed(value, key_form.processor_of(type_, dialect))
 

@@ -55,10 +55,12 @@ def _read_live(
     finally:
         cursor.close()
         raw.rollback()
-    found = []
+    lives = []
     for guard in guards:
         entry = registry.get(guard.name)
-        known = (0, None) if entry is None else (entry.epoch, entry.outbox)
+        registered = (0, None) if entry is None else (entry.epoch, entry.outbox)
         table = tables[guard.table.schema, guard.table.name]
-        found.append(Live(dialect, identity, table, inexact, *known, blurred, tokens[guard.name]))
-    return found
+        lives.append(
+            Live(dialect, identity, table, inexact, *registered, blurred, tokens[guard.name])
+        )
+    return lives

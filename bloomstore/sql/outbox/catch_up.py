@@ -126,14 +126,14 @@ class Feed:
             f" WHERE g.name = :guard LIMIT {LONGEST + 1}"
         )
         inserts, updates = trigger_names(guard.name)
-        asked = {
+        parameters = {
             "position": position,
             "guard": guard.name,
             "table": connection.dialect.identifier_preparer.format_table(guard.declared.table),
             "inserts": inserts,
             "updates": updates,
         }
-        rows = connection.execute(query, asked).all()
+        rows = connection.execute(query, parameters).all()
         if not rows:
             return f"it has no row in {REGISTRY.name}"
         xmin, epoch, floor, level, is_fed, is_rewritten, inserted, flushed, process = rows[0][:9]
@@ -149,11 +149,11 @@ class Feed:
             return REWRITTEN
         if len(rows) > LONGEST:
             return self._fence(BEHIND)
-        found = [row[9:] for row in rows if row[9] is not None]
-        if why := self.apply(row[1:] for row in found):
+        key_rows = [row[9:] for row in rows if row[9] is not None]
+        if why := self.apply(row[1:] for row in key_rows):
             return why
-        ended = max((xid for xid, *_ in found if xid < xmin), default=0)
-        move = Move(ended + 1, int(inserted), process, len(found)) if ended else None
+        ended = max((xid for xid, *_ in key_rows if xid < xmin), default=0)
+        move = Move(ended + 1, int(inserted), process, len(key_rows)) if ended else None
         self._move(connection.info, snapshot, move, int(flushed), process)
         return ""
 

@@ -37,9 +37,9 @@ _READ = f"SELECT id, value FROM {TABLE.name}"  # noqa: S608
 def read_identity(database: Database, dbapi_connection: Any) -> dict[str, str]:
     """The identity of the database behind a raw connection; ends its transaction."""
     cursor: Cursor = dbapi_connection.cursor()
-    found = dict(database.identity(cursor))
-    found["incarnation"] = _values(dbapi_connection).get(1, "missing")
-    return found
+    identity = dict(database.identity(cursor))
+    identity["incarnation"] = _values(dbapi_connection).get(1, "missing")
+    return identity
 
 
 def read_tokens(dbapi_connection: Any, names: Iterable[str]) -> dict[str, str]:

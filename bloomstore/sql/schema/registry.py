@@ -63,14 +63,14 @@ def read_registry(dbapi_connection: Any) -> dict[str, Entry]:
     """Every row by its guard's name, from a raw connection whose transaction it ends."""
     cursor: Cursor = dbapi_connection.cursor()
     try:
-        found = rows(cursor, _READ)
+        read = rows(cursor, _READ)
     except Exception as error:
         if not _is_missing(error):
             raise Unreadable(f"the table {TABLE.name} cannot be read: {error}") from error
-        found = []
+        read = []
     finally:
         dbapi_connection.rollback()
-    return {name: _entry(name, *row) for name, *row in found}
+    return {name: _entry(name, *row) for name, *row in read}
 
 
 def _entry(name: str, schema: Any, table: str, columns: str, *rest: Any) -> Entry:
