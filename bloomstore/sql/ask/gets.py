@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from bloomstore import Filter
 from bloomstore.sql.answer import Answer
-from bloomstore.sql.ask.eligibility import Eligibility, Permit
+from bloomstore.sql.ask.eligibility import Eligibility
 from bloomstore.sql.ask.permits import GetBeforeConnection, GetInTransaction
 from bloomstore.sql.ask.session_facts import TransactionFacts, shares_connections
 from bloomstore.sql.attached import CHANGED, facts_of
@@ -73,9 +73,9 @@ class Gets:
         if permit is None:
             return None
         self._remember(session, entity, guard, mapper)
-        if lacking is None or guard.filter is not lacking or guard.doubt or ident not in guard.room:
-            return guard.answer(ident, permit.own_writes)
-        return Answer.MAYBE if _may_have_written(permit, guard, ident) else Answer.ABSENT
+        if lacking is not None and ident not in guard.room:
+            lacking = None  # it was asked for a key that the column cannot hold
+        return guard.confirm(ident, lacking, permit.own_writes)
 
     def _remember(self, session: Session, entity: Any, guard: ActiveGuard, mapper: Any) -> None:
         """Makes a permit, so that the next `get` of the class need not be checked in full."""
@@ -107,9 +107,3 @@ class Gets:
             ):
                 return guard, mapper
         return None
-
-
-def _may_have_written(permit: Permit, guard: ActiveGuard, key: Any) -> bool:
-    """Whether the session's own transaction may have written the key."""
-    writes = permit.own_writes
-    return writes is not None and (guard in writes.unknown or key in writes.keys.get(guard, ()))

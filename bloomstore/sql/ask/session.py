@@ -78,6 +78,10 @@ class GuardedSession(OneExecution):
                 guard.metrics.skipped_gets += 1
                 return None
             return self._ask_and_get(entity, ident, options, asked)
+        if asked.is_quick and guard.metrics.true_positives % TIMED:  # it is sound, and not timed
+            instance = super().get(entity, ident)
+            guard.metrics.count_get(instance is not None)
+            return instance
         return self._get_after(guard, guard.answer_of_hit(asked), entity, ident)
 
     def _ask_and_get(
@@ -102,13 +106,10 @@ class GuardedSession(OneExecution):
             if answer is not None:
                 metrics.count(answer)
             return super().get(entity, ident)
-        if metrics.true_positives % TIMED:
-            instance = super().get(entity, ident)
-        else:
-            began = time.perf_counter()
-            instance = super().get(entity, ident)
-            metrics.count_time(time.perf_counter() - began)
-        metrics.count_get(was_there=instance is not None)
+        began = time.perf_counter()
+        instance = super().get(entity, ident)
+        metrics.count_time(time.perf_counter() - began)
+        metrics.count_get(instance is not None)
         return instance
 
     def before_execution(

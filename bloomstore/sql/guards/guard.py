@@ -70,6 +70,26 @@ class ActiveGuard(TrustedFilter):
             return Answer.unknown(str(error))
         return self.answer_of_hit(believed)
 
+    def confirm(
+        self, value: object, lacking: Filter | None, own_writes: OwnWrites | None
+    ) -> Answer:
+        """The answer for a value, after this filter was asked and lacked its key; not counted.
+
+        The filter is asked again only if the guard has another one by now, or doubts it; None
+        means that none was asked.
+        """
+        if lacking is None or self.filter is not lacking or self.doubt:
+            return self.answer(value, own_writes)
+        if own_writes is None:
+            return Answer.ABSENT
+        if self in own_writes.unknown:
+            return Answer.unknown(WRITTEN)
+        try:
+            is_written = self.key_of(value) in own_writes.keys.get(self, ())
+        except Unclear as why:  # the key was known before: the live table has just changed
+            return Answer.unknown(str(why))
+        return Answer.MAYBE if is_written else Answer.ABSENT
+
     def answer_of_hit(self, asked: Filter) -> Answer:
         """The answer when this filter has reported a key: MAYBE if it was sound."""
         try:

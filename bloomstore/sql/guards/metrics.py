@@ -41,7 +41,7 @@ class Metrics:
         self.absent += absent
         self.maybe += maybe
 
-    def count_get(self, *, was_there: bool) -> None:
+    def count_get(self, was_there: bool) -> None:
         """A `get` that was sent after a MAYBE."""
         if was_there:
             self.true_positives += 1
