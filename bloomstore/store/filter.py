@@ -284,8 +284,7 @@ class Filter(OneKey):
 
     def _collect(self, batch: Batch, chunks: abc.Iterable[NDArray[np.uint64]]) -> int:
         """Takes keys into a batch, known ones too: a rebuild may have begun when it ends."""
-        self._store._require_writable()
-        added = 0
+        added = 0  # no check whether the store may be written: `Store.batch` has made it
         for prints in chunks:
             view = self._current()
             added += batch.collect(self._core, view, prints, view.live.find(prints))
