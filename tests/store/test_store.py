@@ -7,15 +7,12 @@ import stat
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 import bloomstore
 from bloomstore import Dynamic, Fixed, Flexible, Scalable, Sequence
-from bloomstore.catalog.rows import Durability
 from bloomstore.errors import (
     BatchError,
-    BloomStoreError,
     FilterExists,
     FilterNotFound,
     NotAStore,
@@ -24,7 +21,6 @@ from bloomstore.errors import (
     StoreNotFound,
     StoreReadOnly,
 )
-from tests.support.soundness import assert_sound
 
 SPEC = Scalable(target_error=0.01, initial_capacity=100)
 
@@ -374,136 +370,6 @@ def test_notes_are_a_durable_mapping(path: Path) -> None:
         assert "b" not in store.notes
         with pytest.raises(KeyError):
             del store.notes["b"]
-
-
-def test_a_rebuild_replaces_the_keys_and_keeps_those_added_meanwhile(
-    store: bloomstore.Store, path: Path
-) -> None:
-    users = store.create("users", SPEC)
-    users.add_many(range(1000))
-    spec = Fixed(capacity=600, target_error=1e-4)
-    with store.rebuild("users", spec) as new:
-        new.add_many(range(500))
-        users.add("late")
-        users.add(700)  # known to the old chain, so it must not be skipped for the new one
-        with store.batch():
-            users.add("batched")
-        assert 999 in users  # the old chain answers until the switch
-        new.switch()
-    assert users.spec == Fixed(
-        capacity=600, target_error=1e-4, layout=cast("Any", users.spec).layout
-    )
-    assert users.may_contain_many([*range(500), "late", 700, "batched"]).all()
-    assert np.count_nonzero(users.may_contain_many(range(701, 1000))) < 10
-    assert len(list((path / "segments").iterdir())) == 1
-
-
-def test_a_rebuild_without_switch_changes_nothing(store: bloomstore.Store, path: Path) -> None:
-    users = store.create("users", SPEC)
-    users.add_many(range(50))
-    with store.rebuild("users") as new:
-        new.add_many(range(1000, 2000))
-    assert users.may_contain_many(range(50)).all()
-    assert not users.may_contain_many(range(1000, 1010)).any()
-    assert len(list((path / "segments").iterdir())) == 1
-
-
-@pytest.mark.parametrize("durability", ["commit", "process"])
-@pytest.mark.parametrize("in_batch", [False, True])
-def test_a_rebuild_that_is_too_small_for_its_writers_is_given_up(
-    store: bloomstore.Store, path: Path, durability: Durability, in_batch: bool
-) -> None:
-    users = store.create("users", SPEC, durability=durability)
-    others = store.create("others", SPEC)
-    with (
-        pytest.raises(BloomStoreError, match="writers found it full"),
-        store.rebuild("users", Fixed(capacity=100, target_error=1e-3)) as new,
-    ):
-        new.add_many(range(90))
-        if in_batch:
-            with store.batch():
-                users.add_many(range(1000, 2000))
-                others.add_many(range(1000, 2000))
-        else:
-            users.add_many(range(1000, 2000))
-            others.add_many(range(1000, 2000))
-        new.switch()
-    users.add(2000)
-    assert users.may_contain_many(range(1000, 2001)).all()
-    assert others.may_contain_many(range(1000, 2000)).all()
-    assert_sound(path)
-    with bloomstore.open(path) as again:
-        assert again["users"].may_contain_many(range(1000, 2001)).all()
-
-
-def test_a_rebuild_keeps_the_seed(store: bloomstore.Store) -> None:
-    store.create("users", SPEC)
-    with (
-        pytest.raises(SpecError, match="seed"),
-        store.rebuild("users", Scalable(target_error=0.1, seed=5)),
-    ):
-        pass
-
-
-def test_checkpoint_empties_the_journal(store: bloomstore.Store) -> None:
-    users = store.create("users", SPEC)
-    users.add_many(range(50))
-    assert users.stats().journal_rows == 1
-    store.checkpoint()
-    assert users.stats().journal_rows == 0
-    assert users.stats().keys == 50
-
-
-def test_a_long_journal_is_checkpointed_by_itself(
-    store: bloomstore.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bloomstore.store.durable.checkpoint.JOURNAL_BYTES", 1 << 16)
-    users = store.create("users", Fixed(capacity=100_000, target_error=0.01))
-    rows = []
-    for first in range(0, 50_000, 500):
-        users.add_many(range(first, first + 500))
-        rows.append(users.stats().journal_rows)
-    assert max(rows) < 20
-    assert users.may_contain_many(range(50_000)).all()
-
-
-def test_process_durability_keeps_its_keys_over_a_reopen(path: Path) -> None:
-    with bloomstore.open(path, durability="process") as store:
-        users = store.create("users", SPEC)
-        users.add_many(range(5000))
-        assert users.durability == "process"
-        assert users.stats().keys > 4900
-    with bloomstore.open(path) as store:
-        assert store["users"].may_contain_many(range(5000)).all()
-        assert store["users"].stats().keys > 4900
-    assert_sound(path)
-
-
-def test_process_durability_answers_maybe_after_the_machine_went_down(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = bloomstore.open(path)
-    users = store.create("users", SPEC, durability="process")
-    safe = store.create("safe", SPEC)
-    users.add("alice")
-    safe.add("bob")
-    # As after a power cut: nothing is closed, and the machine has another boot id.
-    monkeypatch.setattr(type(store), "_checkpoint_at_close", lambda self, core: None)
-    store.close()
-    monkeypatch.setattr("bloomstore.store.process.open_files.boot_id", lambda: "another boot")
-    with bloomstore.open(path, read_only=True) as after:
-        assert after["users"].state.name == "dirty"
-        assert "nobody" in after["users"]
-    with bloomstore.open(path) as after:
-        assert "nobody" in after["users"]
-        assert "nobody" not in after["safe"]
-        assert "machine went down" in str(after["users"].state)
-        with after.rebuild("users") as new:
-            new.add_many(["alice"])
-            new.switch()
-        assert "alice" in after["users"]
-        assert "nobody" not in after["users"]
-    assert_sound(path)
 
 
 def test_what_is_public_on_a_store_is_meant_to_be() -> None:
