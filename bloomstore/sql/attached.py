@@ -93,7 +93,7 @@ class OwnWritesByLoan(Generic[T]):
         self._values[loan] = value
 
     def values(self) -> list[T]:
-        """Those of all loans now."""
+        """The values of all present loans."""
         return list(self._values.values())
 
 

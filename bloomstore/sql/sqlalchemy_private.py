@@ -174,7 +174,7 @@ def subject_of(statement: Any) -> Any:
 
 
 def options_of(statement: Any) -> tuple[Any, ...]:
-    """What options() has added; nothing for a statement that takes none."""
+    """The options of a statement; none for a statement that takes none."""
     options: tuple[Any, ...] = getattr(statement, "_with_options", ())
     return options
 
@@ -235,7 +235,7 @@ def is_bare_select(statement: Any) -> bool:
 
 
 def sources_of(statement: Any) -> Any:
-    """What select_from() and joins have named."""
+    """The tables and joins that select_from() and join() have named."""
     return statement._from_obj
 
 
@@ -400,7 +400,7 @@ def has_opened(pool: SingletonThreadPool) -> bool:
 
 
 def shared_listeners(target: Any, event: str) -> Any:
-    """What all instances of a class hear an event by until one has listeners of its own.
+    """The collection that all instances of a class share until one has listeners of its own.
 
     Returns None if `target` has its own. The functions are in `functions_of`.
     """

@@ -4,7 +4,7 @@ Files, from the session inwards:
 
     session.py            GuardedSession: asks before a statement is built or executed
     option.py             Guarded(): the option by which a query asks to be guarded
-    asker.py              what a plugin hangs on its sessions, and the session events
+    asker.py              the object that a plugin hangs on its sessions, and the session events
     eligibility.py        the one place that decides whether a lookup may be answered here
     permits.py            why repeated `get`s need no full check
     session_facts.py      facts about a session's engine and open transaction

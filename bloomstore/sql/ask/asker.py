@@ -1,4 +1,4 @@
-"""What a plugin hangs on its sessions: the parts that answer lookups, and the session events.
+"""The object that a plugin hangs on its sessions: parts that answer lookups, session events.
 
 In: events of sessions. A GuardedSession calls `gets` and `selects` itself; other sessions, and
 policies other than `explicit`, come through the event do_orm_execute.

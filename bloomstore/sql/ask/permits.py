@@ -143,7 +143,7 @@ class GetBeforeConnection(GetPermit):
 
 
 class _Idle:
-    """What eligibility was found from, for sessions of one class without a connection."""
+    """The facts behind a permit for sessions of one class that have no connection."""
 
     __slots__ = (
         "after_begin",

@@ -70,7 +70,7 @@ class Listening(Protocol):
 
 
 class TransactionFacts:
-    """What is known of a session's open transaction: made when it begins, dropped when it ends."""
+    """Facts about a session's open transaction: made when it begins, dropped when it ends."""
 
     __slots__ = (
         "connection", "info", "is_undisturbed", "lent", "listening", "may_skip", "options",

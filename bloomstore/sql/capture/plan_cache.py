@@ -66,7 +66,7 @@ class WritePlans:
         return plan_writes(compiled, lambda table: guards.written(table, translated, anywhere))
 
     def text(self, dialect: Dialect, statement: str) -> Text:
-        """What a text may do."""
+        """The effects that a text may have."""
         key = dialect.name, statement
         text = self._texts.get(key)
         if text is None:

@@ -63,7 +63,7 @@ Source: TypeAlias = Binds | Server | Nowhere
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What one compiled statement writes to guarded tables."""
+    """The writes of one compiled statement to guarded tables."""
 
     written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = ()
     deleted_from: tuple[ActiveGuard, ...] = ()
