@@ -36,6 +36,7 @@ import bloomstore
 from bloomstore.errors import MigrationError, SpecError
 from bloomstore.sql.databases import database_of, is_known
 from bloomstore.sql.guards.declaration import Declared, declared_on, name_of
+from bloomstore.sql.guards.trust import INVALID
 from bloomstore.sql.schema.migrate import needs_alembic
 from bloomstore.sql.schema.outbox_tables import Outbox
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
@@ -192,7 +193,7 @@ def _invalidate(operations: Operations, operation: InvalidateGuard) -> None:
     if operation.store is not None and not operations.get_context().as_sql:
         with bloomstore.open(operation.store, create=False) as store:
             if operation.name in store:
-                store[operation.name].fence("a migration invalidates it", renew=True)
+                store[operation.name].fence(INVALID, renew=True)
     _execute(operations, operation.outbox(operations).invalidate())
 
 

@@ -58,14 +58,14 @@ def configure(parser: ArgumentParser) -> None:
 def run(args: Namespace, out: TextIO) -> int:
     """Follows until it is told to stop."""
     from bloomstore.sql.outbox.follower import KEEP, Follower
-    from bloomstore.sql.schema.connect import reached
+    from bloomstore.sql.schema.connect import connected
 
     if args.every <= 0:
         raise SpecError(f"--every is a number of seconds above 0, got {args.every:g}")
     if args.json and not args.once:
         raise SpecError("--json is for --once: a follower that never ends has no result to print")
     keep = KEEP if args.keep is None else args.keep
-    with bloomstore.open(args.store, create=False) as store, reached(args.url) as engine:
+    with bloomstore.open(args.store, create=False) as store, connected(args.url) as engine:
         follower = Follower(engine, store, keep=keep, takes_over=args.take_over)
         if args.once:
             return _print(follower.run_once(), args, out)
@@ -84,7 +84,7 @@ def _go_on(follower: Follower, args: Namespace, progress: Progress, out: TextIO)
     A database that cannot be reached may come back, so it is reported and tried again.
     """
     from bloomstore.errors import DatabaseError
-    from bloomstore.sql.schema.connect import plainly
+    from bloomstore.sql.schema.connect import database_errors
 
     printed: dict[str, str] = {}
 
@@ -95,7 +95,7 @@ def _go_on(follower: Follower, args: Namespace, progress: Progress, out: TextIO)
 
     while True:
         try:
-            with plainly(args.url):
+            with database_errors(args.url):
                 passes = follower.run_once()
         except DatabaseError as error:
             say("database", str(error))

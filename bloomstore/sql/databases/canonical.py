@@ -78,7 +78,7 @@ def stored_keys(canon: Canon, values: list[Any]) -> list[Key]:
 
 
 def _refuse(value: object, column: str) -> Unclear:
-    return Unclear(f"a {type(value).__name__} for {column}")
+    return Unclear(f"cannot tell how the database compares a {type(value).__name__} with {column}")
 
 
 # The values that a column can hold ------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Isolation levels: what a read that is not sent would have locked or seen."""
+"""Isolation levels, and whether a SELECT that is not sent makes a difference under them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from bloomstore.sql.sqlalchemy_private import isolation_level_on_connect
 
 
 def allows_skipping(bind: Any) -> bool:
-    """Whether a read that is not sent takes no lock, and would have read the guarded table."""
+    """Whether skipping a SELECT is unobservable at this isolation level.
+
+    The SELECT would have taken no lock, and it would have read the guarded table itself.
+    """
     if "schema_translate_map" in bind.get_execution_options():
         return False
     level = level_of(bind)

@@ -8,8 +8,8 @@ before the next answer on a connection where they may have changed:
   2. another listener hears of the pool or of the beginning of transactions (foreign_listeners.py)
      and may have set them by a raw cursor. Then they are read once in each transaction.
 
-A comparison holds for one transaction if the text was sent in it: a rollback brings back what was
-set before. In a later one it settles the matter.
+A comparison holds for one transaction if the text was sent in it, because a rollback brings back
+the settings of before. A comparison in a later transaction holds until the next such text.
 """
 
 from __future__ import annotations

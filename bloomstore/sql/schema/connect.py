@@ -14,7 +14,7 @@ from bloomstore.sql.databases import KINDS, database_of, is_known
 
 def engine_of(url: str, *, may_be_new: bool = False) -> Engine:
     """An engine; `may_be_new`: SQLite may make the file. Raises DatabaseError."""
-    with plainly(url):
+    with database_errors(url):
         engine = create_engine(url)
     if may_be_new or not is_known(engine.dialect):
         return engine
@@ -24,12 +24,12 @@ def engine_of(url: str, *, may_be_new: bool = False) -> Engine:
 
 
 @contextmanager
-def reached(url: str, *, may_be_new: bool = False) -> Iterator[Engine]:
+def connected(url: str, *, may_be_new: bool = False) -> Iterator[Engine]:
     """An engine of a kind that guards know. Raises DatabaseError for whatever goes wrong inside."""
-    with plainly(url):
+    with database_errors(url):
         engine = engine_of(url, may_be_new=may_be_new)
         if not is_known(engine.dialect):
-            raise DatabaseError(f"no guard knows {engine.dialect.name}: {KINDS}")
+            raise DatabaseError(f"{engine.dialect.name} is not supported; expected one of {KINDS}")
         try:
             yield engine
         finally:
@@ -37,8 +37,11 @@ def reached(url: str, *, may_be_new: bool = False) -> Iterator[Engine]:
 
 
 @contextmanager
-def plainly(url: str) -> Iterator[None]:
-    """Says what SQLAlchemy or the driver said; the URL may have a password and is not in it."""
+def database_errors(url: str) -> Iterator[None]:
+    """Turns errors of SQLAlchemy and the driver into DatabaseError.
+
+    The message does not have the URL, which may have a password.
+    """
     try:
         yield
     except NoSuchModuleError:
@@ -47,5 +50,5 @@ def plainly(url: str) -> Iterator[None]:
             " sqlite, postgresql+psycopg or mysql+pymysql, or another driver of these"
         ) from None
     except (SQLAlchemyError, ImportError) as error:
-        what = getattr(error, "orig", None) or error
-        raise DatabaseError(f"{url.split('://', 1)[0]}: {what}") from error
+        cause = getattr(error, "orig", None) or error
+        raise DatabaseError(f"{url.split('://', 1)[0]}: {cause}") from error

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, inspect, make_url
 import bloomstore
 from bloomstore.errors import MigrationError
 from bloomstore.sql.databases import database_of
-from bloomstore.sql.schema.connect import plainly, reached
+from bloomstore.sql.schema.connect import connected, database_errors
 from bloomstore.sql.schema.incarnation import TABLE as INCARNATION
 from bloomstore.sql.schema.outbox_tables import PREFIX as OUTBOX_PREFIX
 from bloomstore.sql.schema.outbox_tables import key_names, trigger_names
@@ -40,21 +40,21 @@ def location() -> Path:
 
 def upgrade(url: str, to: str = "head") -> None:
     """Brings the tables to a revision. Raises MigrationError or DatabaseError."""
-    with reached(url, may_be_new=True) as engine, engine.begin() as connection:
+    with connected(url, may_be_new=True) as engine, engine.begin() as connection:
         _require_own(connection, "upgrade")
         _run("upgrade", to, connection=connection)
 
 
 def downgrade(url: str, to: str = "base") -> None:
     """Takes them back. Every guard answers UNKNOWN until it is built again."""
-    with reached(url) as engine, engine.begin() as connection:
+    with connected(url) as engine, engine.begin() as connection:
         _require_own(connection, "downgrade")
         _run("downgrade", to, connection=connection)
 
 
 def statements(url: str, action: str, to: str) -> str:
     """The SQL of an upgrade or downgrade, for another program to run."""
-    with plainly(url):
+    with database_errors(url):
         dialect = make_url(url).get_dialect().name
     if action == "downgrade" and ":" not in to:
         to = f"head:{to}"
@@ -68,7 +68,7 @@ def current(url: str) -> tuple[str | None, str]:
     needs_alembic()
     from alembic.script import ScriptDirectory
 
-    with reached(url) as engine, engine.begin() as connection:
+    with connected(url) as engine, engine.begin() as connection:
         found = _revision(connection)
     return found, ScriptDirectory(str(location())).get_current_head() or ""
 
@@ -76,7 +76,7 @@ def current(url: str) -> tuple[str | None, str]:
 def is_elsewhere(url: str) -> bool:
     """Whether the tables were made by another Alembic, which knows their revision."""
     needs_alembic()
-    with reached(url) as engine, engine.begin() as connection:
+    with connected(url) as engine, engine.begin() as connection:
         return _is_elsewhere(connection)
 
 
@@ -106,7 +106,7 @@ def _require_own(connection: Connection, action: str) -> None:
 
 def check(url: str) -> Iterator[str]:
     """Yields what keeps the guards of this database from working, one line for each problem."""
-    with reached(url) as engine, engine.begin() as connection:
+    with connected(url) as engine, engine.begin() as connection:
         tables = set(inspect(connection).get_table_names())
         missing = [table.name for table in (INCARNATION, REGISTRY) if table.name not in tables]
         for name in missing:

@@ -142,7 +142,7 @@ def test_keys_that_nobody_knows_written_between_the_attempts_begin_it_again(
     with engine.begin() as connection:
         connection.execute(sa.text("INSERT INTO users (email) VALUES ('0000 unknown')"))
     (done,) = filled.rebuild(engine, User.email)
-    assert done.began_again == "keys that nobody knows were written since"
+    assert done.began_again == "rows were written since whose keys are not known"
     assert (done.resumed_at, done.still) == (0, "")
     assert every_row_is_known(filled, engine)
 
