@@ -77,16 +77,14 @@ def is_flushing(session: Any) -> bool:
     return bool(session._flushing)
 
 
-def has_connected(transaction: Any) -> bool:
-    """Whether a session's transaction has a connection."""
-    return bool(transaction._connections)
-
-
 def is_idle(session: Any) -> bool:
-    """Whether the session has no connection, and would get one by itself for a statement."""
+    """Whether the session has no connection, and would get one by itself for a statement.
+
+    One that was made with close_resets_only=False gets none once it is closed.
+    """
     transaction = session._transaction
     if transaction is None:
-        return bool(session.autobegin)
+        return bool(session.autobegin) and session._close_state.name != "CLOSED"
     return transaction._parent is None and not transaction._connections and transaction.is_active
 
 

@@ -70,6 +70,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "_deleted": Session,
     "_flushing": Session,
     "_transaction": Session,
+    "_close_state": Session,
     "_execute_internal": Session,
     "_modified": lambda: Session().identity_map,
     "_dict": lambda: Session().identity_map,

@@ -3,7 +3,7 @@
 In: a session, a guard, and the mapper or the statement that would be sent. Out: a Permit with the
 keys that the session's own transaction has written, or None: send it. A lookup is sent
   1. inside of plugin.bypass(), and where the session would raise an error itself: it has failed,
-     or must be begun first;
+     is closed for good, or must be begun first;
   2. where an open transaction of somebody else may be this one, too (one connection for all);
   3. in a transaction that began before the plugin listened, that has several databases, or whose
      connection has changed settings or another plugin; or whose database was not compared lately
@@ -40,7 +40,7 @@ from bloomstore.sql.databases.isolation import allows_skipping, has_snapshots
 from bloomstore.sql.guards import foreign_listeners
 from bloomstore.sql.guards.connection_settings import UNSETTLED
 from bloomstore.sql.guards.guard import ActiveGuard
-from bloomstore.sql.sqlalchemy_private import has_connected, is_clean, is_flushing
+from bloomstore.sql.sqlalchemy_private import is_clean, is_flushing, is_idle
 
 NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -147,11 +147,9 @@ class Eligibility:
 
     def _may_answer_idle(self, session: Session, bind: Any) -> bool:
         """For a session without a connection of its own."""
-        begun = session.get_transaction()
-        if has_connected(begun) if begun else not session.autobegin:
-            return False  # it had begun before the plugin listened; or must be begun first
         return (
-            self._is_usable(bind)
+            is_idle(session)  # else it has begun unheard, in a savepoint perhaps, or would raise
+            and self._is_usable(bind)
             and (self.policy != "auto" or not has_snapshots(bind))
             and self.settings.are_known(session, bind)
         )

@@ -67,8 +67,11 @@ class Gets:
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
             return None  # another spelling of one value
         identity = ident if type(ident) is tuple else (ident,)
-        if (identity_class(mapper), identity, None) in session.identity_map:
-            return None  # the session has the object, whatever the database has
+        try:
+            if (identity_class(mapper), identity, None) in session.identity_map:
+                return None  # the session has the object, whatever the database has
+        except TypeError:
+            return None  # a key of several columns as a list or a dict: neither can be hashed
         permit = self._eligibility.permit(session, guard, mapper)
         if permit is None:
             return None

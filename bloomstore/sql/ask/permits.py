@@ -147,6 +147,7 @@ class _Idle:
 
     __slots__ = (
         "after_begin",
+        "after_transaction_create",
         "do_orm_execute",
         "ends",
         "engine",
@@ -157,14 +158,13 @@ class _Idle:
     )  # fmt: skip
 
     def __init__(
-        self, engine: Engine, do_orm_execute: Any, after_begin: Any, listener: Any, source: Any
+        self, engine: Engine, events: tuple[Any, Any, Any], listener: Any, source: Any
     ) -> None:
         self.engine = engine
         self.pool = engine.pool
         self.options = engine.get_execution_options()
-        self.do_orm_execute = do_orm_execute
-        self.after_begin = after_begin
-        self.listener = listener
+        self.after_begin, self.after_transaction_create, self.do_orm_execute = events
+        self.listener = listener  # the only one of after_begin; the other two events have none
         self.listening = source.listening
         # The moment of the monotonic clock at which the database must be compared again.
         self.ends = source.comparisons.ends(engine)
@@ -176,8 +176,11 @@ class _Idle:
             and not binds_of(session)
             and not has_own_binding(session)
             and not getattr(session, "execution_options", None)  # 2.0 has none
-            and hears_as_its_class(session, self.do_orm_execute, self.after_begin)
+            and hears_as_its_class(
+                session, self.after_begin, self.after_transaction_create, self.do_orm_execute
+            )
             and not functions_of(self.do_orm_execute)
+            and not functions_of(self.after_transaction_create)
             and is_only(functions_of(self.after_begin), self.listener)
         )
 
@@ -204,12 +207,15 @@ def _idle(session: Any, mapper: Any, source: Any) -> _Idle | None:
         return None  # a pool that keeps nothing may connect elsewhere each time
     if shares_connections(engine):
         return None  # others may have written on the same connection
-    do_orm_execute = shared_listeners(session, "do_orm_execute")
-    after_begin = shared_listeners(session, "after_begin")
-    if do_orm_execute is None or after_begin is None:
+    after_begin, after_transaction_create, do_orm_execute = events = (
+        shared_listeners(session, "after_begin"),
+        shared_listeners(session, "after_transaction_create"),
+        shared_listeners(session, "do_orm_execute"),
+    )
+    if after_begin is None or after_transaction_create is None or do_orm_execute is None:
         return None
     listeners = list(functions_of(after_begin))
     if len(listeners) != 1 or not is_own(listeners[0]):
         return None
-    idle = _Idle(engine, do_orm_execute, after_begin, listeners[0], source)
+    idle = _Idle(engine, events, listeners[0], source)
     return idle if idle.is_like(session) and idle.holds() else None

@@ -121,7 +121,11 @@ class Settings:
 
     def are_known(self, session: Session, bind: Connection | Engine) -> bool:
         """Whether names lead where they led when guards were compared, for this session."""
-        is_meddled = foreign_listeners.are_foreign(session.dispatch.after_begin)
+        # Both events come before the first statement of a transaction, and may use its connection.
+        heard = session.dispatch
+        is_meddled = foreign_listeners.are_foreign(
+            heard.after_begin
+        ) or foreign_listeners.are_foreign(heard.after_transaction_create)
         if isinstance(bind, Connection):
             return self.hold(bind, is_meddled=is_meddled)
         # The pool may lend any connection, and listeners may change it when it begins.

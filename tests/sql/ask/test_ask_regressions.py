@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 from bloomstore.errors import SpecError
 from bloomstore.sql import Answer, BloomPlugin, Guard, Guarded, GuardedSession
 from tests.sql.support.kinds import only_postgresql, only_sqlite
-from tests.sql.support.models import Base, Team, User
+from tests.sql.support.models import Base, Member, Team, User
 from tests.sql.support.tables import built, table_of, text_type
 
 
@@ -182,3 +182,69 @@ def test_a_session_of_several_databases_is_refused(store, engine) -> None:
     plugin = BloomPlugin(store, Base.metadata)
     with pytest.raises(SpecError, match="several databases"):
         plugin.listen(sessionmaker(class_=ShardedSession))
+
+
+@pytest.mark.parametrize("ident", [[1, "a"], {"team_id": 1, "name": "a"}, (1, "a")])
+def test_a_key_of_two_columns_is_spelled_as_sqlalchemy_allows(plugin, sessions, ident) -> None:
+    with sessions() as session:
+        assert session.get(Member, ident) is None
+        session.add(Member(team_id=1, name="a"))
+        session.commit()
+        session.expunge_all()
+        assert session.get(Member, ident) is not None
+        assert session.get(Member, ident) is not None  # which is in the session now
+
+
+def lead_by_text(session: Any) -> None:
+    session.execute(sa.text("SET LOCAL search_path TO tenant"))
+
+
+def lead_by_cursor(session: Any) -> None:
+    raw = session.connection().connection.dbapi_connection
+    raw.cursor().execute("SET LOCAL search_path TO tenant")
+
+
+def lead_by_options(session: Any) -> None:
+    session.connection(execution_options={"schema_translate_map": {None: "tenant"}})
+
+
+@only_postgresql
+@pytest.mark.parametrize("lead", [lead_by_text, lead_by_cursor, lead_by_options])
+@pytest.mark.parametrize("is_permitted", [False, True])
+def test_a_listener_of_new_transactions_may_lead_them_elsewhere(
+    plugin, engine, sessions, lead, is_permitted
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA IF EXISTS tenant CASCADE; CREATE SCHEMA tenant")
+        connection.exec_driver_sql("CREATE TABLE tenant.users (LIKE public.users INCLUDING ALL)")
+        connection.exec_driver_sql("INSERT INTO tenant.users (id) VALUES (777)")
+    plugin.build(engine, force=True)  # the text above has fenced it
+    if is_permitted:
+        with sessions() as session:
+            assert session.get(User, 1) is None
+
+    @sa.event.listens_for(sessions, "after_transaction_create")
+    def created(session: Any, transaction: Any) -> None:
+        if transaction.parent is None:
+            lead(session)
+
+    with sessions() as session:
+        assert session.get(User, 777) is not None
+    with sessions() as session:
+        session.connection()
+        assert session.get(User, 777) is not None
+    with sessions() as session:
+        found = session.scalar(select(User).where(User.id == 777).options(Guarded()))
+        assert found is not None
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA tenant CASCADE")
+
+
+def test_a_session_that_is_closed_for_good_says_so(plugin, engine) -> None:
+    factory = sessionmaker(engine, class_=GuardedSession, close_resets_only=False)
+    plugin.listen(factory)
+    session = factory()
+    assert session.get(User, 1) is None
+    session.close()
+    with pytest.raises(sa.exc.InvalidRequestError, match="permanently closed"):
+        session.get(User, 1)

@@ -85,6 +85,14 @@ def listens_to_begins_of_one(engine: sa.Engine, sessions: Sessions, session: Ses
     sa.event.listen(session, "after_begin", lambda *given: None)
 
 
+def listens_to_transactions(engine: sa.Engine, sessions: Sessions, session: Session) -> None:
+    sa.event.listen(sessions, "after_transaction_create", lambda *given: None)
+
+
+def listens_to_transactions_of_one(engine: sa.Engine, sessions: Sessions, session: Session) -> None:
+    sa.event.listen(session, "after_transaction_create", lambda *given: None)
+
+
 def listens_to_loans(engine: sa.Engine, sessions: Sessions, session: Session) -> None:
     sa.event.listen(engine, "checkout", lambda *given: None)
 
@@ -131,6 +139,8 @@ CHANGES: list[Callable[[sa.Engine, Sessions, Session], None]] = [
     listens_to_one_session,
     listens_to_begins,
     listens_to_begins_of_one,
+    listens_to_transactions,
+    listens_to_transactions_of_one,
     listens_to_loans,
     listens_to_cursors,
     disposes,
