@@ -100,6 +100,12 @@ def _checksums_of(
     )
 
 
+def fill_blocks(vector: NDArray[np.uint8], blocks: abc.Iterable[int]) -> None:
+    """Sets all bits of these blocks: they answer "maybe"."""
+    for block in blocks:
+        vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
+
+
 def joined_ranges(blocks: abc.Iterable[int]) -> Ranges:
     """The same blocks as ranges: a run of lost pages is one of them."""
     ranges: list[tuple[int, int]] = []

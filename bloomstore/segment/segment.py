@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bloomstore.crash import crash_point
 from bloomstore.errors import DamagedFile, StoreFailed
-from bloomstore.segment.blocks import damaged_blocks, joined_ranges
+from bloomstore.segment.blocks import damaged_blocks, fill_blocks, joined_ranges
 from bloomstore.segment.header import (
     BLOCK_BYTES,
     HEADER_BYTES,
@@ -191,7 +191,7 @@ class Segment:
                     self.is_blind = True
                     return
                 copy = np.array(self.shared)
-            _fill(copy, self.damaged)
+            fill_blocks(copy, self.damaged)
             self.vector = copy
 
     def show(self) -> None:
@@ -203,7 +203,7 @@ class Segment:
 
     def set_ones(self, blocks: abc.Iterable[int]) -> None:
         """Sets all bits of these blocks in the file."""
-        _fill(self.shared, blocks)
+        fill_blocks(self.shared, blocks)
 
     def flagged_blocks(self) -> set[int]:
         """Blocks that may have changed since `clear_flags`; all if the flags cannot say it."""
@@ -248,11 +248,6 @@ class Segment:
 
 
 Judge = abc.Callable[[Segment, list[int]], None]
-
-
-def _fill(vector: NDArray[np.uint8], blocks: abc.Iterable[int]) -> None:
-    for block in blocks:
-        vector[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES] = 0xFF
 
 
 def make_segment(

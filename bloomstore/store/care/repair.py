@@ -2,7 +2,8 @@
 
     damage                              repair
     blocks that fail their checksum     set to ones in the file: they answer "maybe" until a rebuild
-    a stage whose sync failed           written again into a new file, from memory and journal
+    a stage whose sync failed           written again into a new file, from memory and journal;
+                                        blocks that fail their checksum are ones there
     block checksums missing             made again, if the number of set bits is still right
     journal rows that cannot be read    deleted; the filters that may have lost keys are marked
     a catalog older than its files      numbers go on above theirs; all filters are marked, and so
@@ -18,7 +19,7 @@ that still fails its checksum. Nothing is ever made certain again that was in do
 from __future__ import annotations
 
 import collections.abc as abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from bloomstore.catalog.change import CatalogChange
 from bloomstore.catalog.reasons import Reason, ReasonCode
 from bloomstore.catalog.rows import FilterRow, StageRow
 from bloomstore.errors import BloomStoreError, DamagedRow, StoreFailed
-from bloomstore.segment.blocks import block_checksums, blocks_in
+from bloomstore.segment.blocks import block_checksums, blocks_in, fill_blocks, joined_ranges
 from bloomstore.segment.header import segment_number
 from bloomstore.segment.segment import Segment, open_segment
 from bloomstore.store.durable import reasons, recovery, stage_files, trust
@@ -140,12 +141,18 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
         return
     is_unwritten = reasons.is_poisoned_by(stage, ReasonCode.SYNC_FAILED, ReasonCode.UNAPPLIED)
     is_about_blocks = reasons.is_poisoned_by(stage, ReasonCode.DAMAGED_BLOCKS)
-    if is_unwritten and row.durability == "commit":
-        fresh = _write_again(core, stage, segment)
-        yield Repair(f"{where}: written again as {fresh.header(core.store_id).file_name}")
-        return
     found = examine(core, stage, segment)
-    if found is not None and found.lacks_checksums and found.set_bits is None:
+    lacks_only_checksums = found is not None and found.lacks_checksums and found.set_bits is None
+    if is_unwritten and row.durability == "commit" and found is not None:
+        # What the device lost with the sync shows in checksums, or in the number of set bits.
+        damaged = () if lacks_only_checksums else found.blocks
+        fresh = _write_again(core, stage, segment, damaged)
+        what = f"{where}: written again as {fresh.header(core.store_id).file_name}"
+        if damaged:
+            what = f"{what}, with ones for blocks {list(damaged)}, which answer maybe"
+        yield Repair(what, needs_rebuild=bool(damaged))
+        return
+    if lacks_only_checksums:
         _renew(core, stage, segment)
         yield Repair(f"{where}: block checksums made again")
     elif found is not None and found.blocks:
@@ -169,14 +176,15 @@ def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
         entries = view.journal_of(stage.number)
     for entry in entries:
         kernels.apply(segment.shared, stage.spec.geometry, entry.prints)
+    is_about_blocks = reasons.is_poisoned_by(stage, ReasonCode.DAMAGED_BLOCKS)
     try:
         segment.sync()
     except OSError as error:
-        core.poison(stage, reasons.sync_failed(error))
+        if stage.poisoned is None or is_about_blocks:  # a doubt for lost keys stays what it is
+            core.poison(stage, reasons.sync_failed(error))
         raise StoreFailed(f"{segment.path}: sync failed: {error.strerror}") from error
     checksums = block_checksums(segment.header, segment.shared, range(segment.header.blocks))
     last = entries[-1] if entries else stage
-    is_about_blocks = reasons.is_poisoned_by(stage, ReasonCode.DAMAGED_BLOCKS)
     with core.change() as change:
         change.put_checksums(stage.number, checksums)
         change.update_stage(
@@ -190,13 +198,20 @@ def _renew(core: Core, stage: StageRow, segment: Segment) -> None:
     core.forget(stage.number)
 
 
-def _write_again(core: Core, stage: StageRow, segment: Segment) -> StageRow:
-    """A stage whose sync failed, in a new file: its bits in memory and those of the journal."""
+def _write_again(
+    core: Core, stage: StageRow, segment: Segment, damaged: abc.Collection[int]
+) -> StageRow:
+    """A stage whose sync failed, in a new file: its bits in memory and those of the journal.
+
+    The damaged blocks become ones there.
+    """
     with core.catalog.read() as view:
         entries = view.journal_of(stage.number)
     vector = np.array(segment.shared)
     for entry in entries:
         kernels.apply(vector, stage.spec.geometry, entry.prints)
+    fill_blocks(vector, damaged)
     last = entries[-1] if entries else stage
     known = stage.with_counts(kernels.count_bits(vector), last.keys)
+    known = replace(known, damaged=joined_ranges(blocks_in(stage.damaged).union(damaged)))
     return stage_files.replace_segment(core, known, vector, entries)

@@ -18,6 +18,7 @@ from bloomstore.errors import DamagedRow, StoreFailed
 from bloomstore.segment.header import HEADER_BYTES
 from bloomstore.segment.segment import Segment
 from bloomstore.store.durable import reasons, stage_files
+from bloomstore.store.view import load_view
 from tests.faults.damage import flip_byte
 from tests.support.soundness import assert_sound
 
@@ -108,6 +109,63 @@ def test_a_stage_whose_sync_failed_is_written_again(
         assert "nobody" not in users
         users.add("next")
     assert_sound(path)
+
+
+def fail_to_sync(segment: Segment) -> None:
+    raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("has_checksums", [True, False])
+def test_what_is_lost_with_a_sync_is_not_written_again_as_sound(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_checksums: bool
+) -> None:
+    keys = np.arange(100_000)
+    with bloomstore.open(path) as store:
+        store.create("users", Fixed(capacity=200_000, target_error=0.01)).add_many(keys)
+    with monkeypatch.context() as failing, bloomstore.open(path) as store:
+        store["users"].add("next")
+        failing.setattr(Segment, "sync", fail_to_sync)
+        with pytest.raises(StoreFailed, match="Input/output error"):
+            store.checkpoint()
+        if not has_checksums:
+            forget_checksums(store)
+    (file,) = segments(path)
+    with file.open("r+b") as raw:
+        raw.seek(HEADER_BYTES)
+        raw.write(bytes(1000))
+    (line,) = repair(path)
+    assert "written again as" in line
+    assert "rebuild the filter" in line
+    with bloomstore.open(path) as store:
+        assert store["users"].may_contain_many(keys).all()
+        assert "next" in store["users"]
+        store["users"].add("and the next")
+        assert "and the next" in store["users"]
+        assert list(store.check()) != []
+
+
+def test_a_sync_that_fails_in_a_repair_does_not_replace_the_doubt_for_lost_keys(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bloomstore.open(path) as store:
+        store.create("users", Fixed(capacity=5000, target_error=0.01)).add_many(KEYS)
+        store.checkpoint()
+        store._core.poison(load_view(store._core, "users").live.newest.row, reasons.ROLLED_BACK)
+        forget_checksums(store)
+        with monkeypatch.context() as failing:
+            failing.setattr(Segment, "sync", fail_to_sync)
+            with pytest.raises(StoreFailed, match="Input/output error"):
+                store.repair()
+        for _ in range(2):
+            assert "rebuild the filter" in str([*store.repair()][-1])
+            assert "nobody" in store["users"]
+
+
+def forget_checksums(store: bloomstore.Store) -> None:
+    core = store._core
+    with core.hold(), core.catalog.write() as change:
+        for key, _ in change.rows("blocks"):
+            change._delete("blocks", key)
 
 
 def test_a_missing_file_needs_a_rebuild(users_path: Path) -> None:
