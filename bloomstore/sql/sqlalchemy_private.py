@@ -412,7 +412,10 @@ def hears_as_its_class(session: Any, *shared: Any) -> bool:
     A session gets its `dispatch` at the first use; making one takes a microsecond.
     """
     own = session.__dict__.get("dispatch")
-    return own is None or all(getattr(own, each.name) is each for each in shared)
+    for each in () if own is None else shared:  # noqa: SIM110  all() takes twice as long
+        if getattr(own, each.name) is not each:
+            return False
+    return True
 
 
 def functions_of(shared: Any) -> deque[Any]:
