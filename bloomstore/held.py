@@ -53,7 +53,7 @@ class Holding:
         raise NotImplementedError
 
     def end(self, *, is_done: bool = False) -> None:
-        """Gives it back, after everything taken inside of it, and takes it off the list."""
+        """Gives it back, after everything taken inside it, and takes it off the list."""
         held = mine.held
         if not held or held[-1] is not self:
             if self not in held:  # the boundary has given it back

@@ -159,7 +159,7 @@ class Catalog:
             pass
 
     def begin(self, *, write: bool) -> Any:
-        """A transaction of LMDB; transaction.py keeps it, inside of the gate, and its errors."""
+        """A transaction of LMDB; transaction.py keeps it, inside the gate, and its errors."""
         return self._environment.begin(write=write)
 
     def last_number(self) -> int:
@@ -174,7 +174,7 @@ class Catalog:
             raise StoreFailed(f"{self.path}: {what}: {error}") from error
 
     def mend(self, error: lmdb.Error) -> bool:
-        """Whether a transaction that could not begin may do so now. Not inside of the gate."""
+        """Whether a transaction that could not begin may do so now. Not inside the gate."""
         if isinstance(error, lmdb.ReadersFullError):  # dead processes may have places
             self._environment.reader_check()
         elif isinstance(error, lmdb.PanicError | lmdb.MapResizedError):

@@ -1,4 +1,4 @@
-"""The blocks of a catalog: one transaction of LMDB each, inside of the gate.
+"""The blocks of a catalog: one transaction of LMDB each, inside the gate.
 
     read      a view of this moment
     write     a change that is committed when its block ends, and undone when it raises
@@ -32,7 +32,7 @@ _NO_CHANGES = "the catalog takes no changes"
 
 
 class Transaction(Holding):
-    """A transaction of one thread, which is inside of the gate meanwhile."""
+    """A transaction of one thread, which is inside the gate meanwhile."""
 
     __slots__ = ("_before", "_catalog", "_gate", "_lmdb", "_me")
     writes = False

@@ -102,7 +102,7 @@ def check_blocks(
     if block_bytes < 8 or block_bytes % 8:
         raise ValueError(f"block_bytes must be a multiple of 8, got {block_bytes}")
     if len(blocks) and not 0 <= blocks.min() <= blocks.max() < -(-len(vector) // block_bytes):
-        raise ValueError(f"blocks must lie inside of {len(vector)} bytes")
+        raise ValueError(f"blocks must lie inside {len(vector)} bytes")
 
 
 def check_flags(flags: NDArray[np.uint8], shift: int, geometry: Geometry) -> None:

@@ -59,7 +59,7 @@ def fingerprints_of_slices(memory, offsets, tag, seed):
     finally:
         PyBuffer_Release(&view)
     if done < given.n:
-        raise ValueError(f"offsets {done} and {done + 1} are not inside of {given.length} bytes")
+        raise ValueError(f"offsets {done} and {done + 1} are not inside {given.length} bytes")
     return prints
 
 

@@ -65,7 +65,7 @@ class CsvSource(_Columns):
         return super().identity() | {"type": self._key_type}
 
     def count(self) -> int:
-        """Newlines: more than rows when there are some inside of quotes."""
+        """Newlines: more than rows when there are some inside quotes."""
         with reading(self._path) as file:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 

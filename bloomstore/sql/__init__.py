@@ -12,15 +12,15 @@ Its rooms, lowest first; a room imports only rooms above its own line:
 
     sqlalchemy_private.py  the only file that touches SQLAlchemy's private names
     answer.py              ABSENT, MAYBE, or UNKNOWN with a reason
-    attached.py            everything that is hung on sessions, connections and transactions
-    listeners.py           event listeners that are added once each and taken away again
+    attached.py            all state attached to sessions, connections and transactions
+    listeners.py           event listeners that are added once each and removed again
     databases/             how a kind of database compares, isolates, waits, identifies itself
     schema/                bloomstore's tables in the user's database
-    guards/                what a guard is and whether it may be believed
+    guards/                guards, their keys, and whether their filters may be believed
     capture/               writes become keys before their rows become visible
     outbox/                keys of writers that no plugin sees
     ask/                   lookups that need not be sent
-    build/                 guards become valid
+    build/                 makes guards valid by reading their tables
     plugin.py              BloomPlugin: wires the rooms
     engine_url.py          plugin=bloomstore in a URL
     alembic.py             operations and autogenerate hooks for migrations

@@ -9,7 +9,7 @@ In a revision:
 
     op.create_guard_outbox("users", ["email"])              # for Guard(feed="outbox")
     op.drop_guard_outbox("users", ["email"])
-    op.invalidate_guard("users", ["email"])                 # its filters are worthless from here on
+    op.invalidate_guard("users", ["email"])                 # its filters are useless from here on
 
 Each is named like the guard it is for; `name=` is that of Guard(name=...). They need the tables of
 `bloomstore db upgrade`, or of the branch `bloomstore`: a revision that uses them says
@@ -21,7 +21,7 @@ fences the filter for all of them. `invalidate_guard(..., store="guards/")` fenc
 store on this host at once, whether the migration is committed or not.
 
 Autogenerate puts an invalidation behind every change of a guarded column's type, length, scale or
-collation; an outbox is dropped before and made anew behind it.
+collation; an outbox is dropped before the change and created again after it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class GuardOperation(MigrateOperation):
 
     @classmethod
     def of(cls, declared: Declared) -> GuardOperation:
-        """For a guard as it is declared."""
+        """The operation for a declared guard."""
         table, columns = declared.table, [column.name for column in declared.columns]
         return cls(table.name, columns, schema=table.schema, name=declared.name)
 
@@ -130,13 +130,13 @@ class CreateGuardOutbox(GuardOperation):
         operations.invoke(cls(table, columns, **given))
 
     def reverse(self) -> MigrateOperation:
-        """Drops it."""
+        """The operation that drops the outbox."""
         return self._same(DropGuardOutbox)
 
 
 @Operations.register_operation("drop_guard_outbox")
 class DropGuardOutbox(GuardOperation):
-    """The outbox goes, whatever is in it; the guard is invalid."""
+    """Drops the outbox with all keys in it; the guard is invalid."""
 
     directive = "drop_guard_outbox"
 
@@ -144,11 +144,11 @@ class DropGuardOutbox(GuardOperation):
     def drop_guard_outbox(
         cls, operations: Operations, table: str, columns: Sequence[str], **given: Any
     ) -> None:
-        """Drops the outbox of a guard. Processes that use it must have gone before."""
+        """Drops the outbox of a guard. Stop the processes that use it first."""
         operations.invoke(cls(table, columns, **given))
 
     def reverse(self) -> MigrateOperation:
-        """Makes it again, empty."""
+        """The operation that creates the outbox again, empty."""
         return self._same(CreateGuardOutbox)
 
 
@@ -172,7 +172,7 @@ class InvalidateGuard(GuardOperation):
         operations.invoke(cls(table, columns, **given))
 
     def reverse(self) -> MigrateOperation:
-        """A column that is changed back is changed again."""
+        """The same operation: changing a column back is a change too."""
         return self._same(InvalidateGuard)
 
 
@@ -229,7 +229,7 @@ except ImportError:  # before Alembic 1.18 it is the order of registration
 
 @comparators.dispatch_for("schema", **_AT_THE_END)
 def _compare(context: AutogenContext, found: UpgradeOps, schemas: Any) -> None:
-    """Puts what a changed column means for its guards around the change.
+    """Puts operations for the guards of a changed column around the change.
 
     Not into the changes of the table itself: those may be one batch, and SQLite's batch makes a
     new table, without triggers.
@@ -251,7 +251,7 @@ def _compare(context: AutogenContext, found: UpgradeOps, schemas: Any) -> None:
         for guard in guards:
             if not changed.intersection(column.name for column in guard.columns):
                 continue
-            if guard.guard.feed == "outbox":  # making it anew invalidates, too
+            if guard.guard.feed == "outbox":  # creating it again invalidates too
                 place = found.ops.index(changes[0]) if changes else len(found.ops)
                 found.ops.insert(place, DropGuardOutbox.of(guard))
                 found.ops.insert(place + 1 + len(changes), CreateGuardOutbox.of(guard))
@@ -272,7 +272,7 @@ def _is_of(changes: ModifyTableOps, table: sa.Table, context: AutogenContext) ->
 def _collated_otherwise(
     context: AutogenContext, table: sa.Table, guards: list[Declared]
 ) -> set[str]:
-    """Guarded columns with another collation than is declared: Alembic compares none."""
+    """Guarded columns whose collation differs from the declared one; Alembic compares none."""
     assert context.dialect is not None
     wanted = {
         column.name: str(collation)

@@ -1,4 +1,4 @@
-"""The answer of a guard: ABSENT is certain, MAYBE is the filter's, UNKNOWN is doubt and says why.
+"""The answer of a guard: ABSENT is certain, MAYBE comes from the filter, UNKNOWN has a reason.
 
 The reason of an UNKNOWN is a text for people; no code decides by it.
 """

@@ -1,14 +1,14 @@
-"""Everything that bloomstore hangs on objects of SQLAlchemy, by name, with typed accessors.
+"""All state that bloomstore attaches to objects of SQLAlchemy, by name, with typed accessors.
 
     on                      name                       value
     session.info            bloomstore                 the Asker of the plugin it asks (ask/)
                             bloomstore/transaction     TransactionFacts, while one is open (ask/)
-                            bloomstore/bypass          present inside of plugin.bypass()
+                            bloomstore/bypass          present inside plugin.bypass()
     connection.info         bloomstore/sent            a statement was sent in this transaction
                             bloomstore/changed         its settings may have changed (guards/)
                             bloomstore/left            Pending that the pool may commit (capture/)
-                            bloomstore/connecting      others are still told of its connect
-                            bloomstore/moving          positions of outboxes on their way (outbox/)
+                            bloomstore/connecting      other connect listeners may still run
+                            bloomstore/moving          outbox positions not yet on disk (outbox/)
     a connection's loan     OwnWritesByLoan            Pending of its transaction (capture/)
     a transaction           _builds                    builds whose outbox it has read (outbox/)
     an engine               PLUGINS                    the plugin that its URL names
@@ -67,7 +67,7 @@ def is_bypassed(session: Session) -> bool:
 
 
 def note_sent(connection: Connection) -> None:
-    """A statement is sent on the connection."""
+    """Notes that a statement was sent on the connection."""
     connection.info[SENT] = True
 
 
@@ -89,7 +89,7 @@ class OwnWritesByLoan(Generic[T]):
         return self.by_reference.get(weakref.ref(loan))
 
     def put(self, loan: Any, value: T) -> None:
-        """Hangs a value on the loan."""
+        """Attaches a value to the loan."""
         self._values[loan] = value
 
     def values(self) -> list[T]:
@@ -108,12 +108,12 @@ def has_caught_up(transaction: Any, build: str) -> bool:
 
 
 def mark_caught_up(transaction: Any, build: str) -> None:
-    """The transaction has read the outbox for this build."""
+    """Notes that the transaction has read the outbox for this build."""
     _builds.setdefault(transaction, set()).add(build)
 
 
 def forget_catch_up(connection: Connection) -> None:
-    """The transaction has written, or asks anew: its earlier reading is not enough."""
+    """Forgets the reading of outboxes: the transaction has written since, or must read again."""
     if _builds and (transaction := connection.get_transaction()) is not None:
         _builds.pop(transaction, None)
 

@@ -1,4 +1,4 @@
-"""Listeners of one plugin at engines and sessions: added once each, and taken away again.
+"""Event listeners of one plugin on engines and sessions: added once each, and removed again.
 
 SQLAlchemy's own collections of listeners raise an error in a thread that iterates over them while
 another thread adds or removes one. Collections that a plugin uses are first replaced, once, by
@@ -26,7 +26,7 @@ class Listeners:
     def __init__(self) -> None:
         self.lock = (
             threading.RLock()
-        )  # protects all below; held while a target is added or all are undone
+        )  # protects the fields below; held while a target is added or all are undone
         self._undo: list[Callable[[], None]] = []
 
     def add(self, target: Any, name: str, listener: Callable[..., Any]) -> None:
@@ -39,11 +39,11 @@ class Listeners:
             self.undo_later(lambda: _remove(target, name, listener))
 
     def undo_later(self, undo: Callable[[], None]) -> None:
-        """Calls `undo` when everything is undone."""
+        """Registers `undo`, which is called when everything is undone."""
         self._undo.append(undo)
 
     def undo(self) -> None:
-        """Undoes everything, the last first."""
+        """Undoes everything, last first."""
         with self.lock:
             while self._undo:
                 self._undo.pop()()

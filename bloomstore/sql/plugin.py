@@ -122,7 +122,7 @@ class BloomPlugin:
                         self._asking.append(target)
 
     def unlisten(self) -> None:
-        """Takes every listener away; nothing of the plugin is left behind.
+        """Removes every listener; nothing of the plugin is left behind.
 
         Guards answer UNKNOWN from now on. Rows that are written before the plugin listens again go
         unseen: `build(engine, force=True)` reads them then. Transactions that other threads have
@@ -162,7 +162,7 @@ class BloomPlugin:
             yield
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """By guard: what it answered in this process, and how stale and how full its filter is."""
+        """By guard, its answers in this process, and how stale and how full its filter is."""
         return {guard.name: stats_of(guard) for guard in self._guards}
 
     # Building ----------------------------------------------------------------------
@@ -175,13 +175,13 @@ class BloomPlugin:
         force: bool = False,
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Built]:
-        """Makes every guard valid that is not, or those of these columns, while writers go on.
+        """Makes guards valid, all that are not or those of these columns, while writers continue.
 
         `force` also builds valid guards: for rows that were written unseen. Waits up to `patience`
         seconds for open transactions to end. `progress` is called with the guard's name and the
-        number of rows read. Keys of deleted rows stay: `rebuild` sheds them.
+        number of rows read. Keys of deleted rows stay: `rebuild` drops them.
 
-        Raises BuildError when one of them cannot be built; the others are built all the same.
+        Raises BuildError if a guard cannot be built, after all others were built.
         """
         _expect(engine, Engine, "an engine; `build_async` is for async ones")
         return self._builds.build(engine, columns, patience, force, progress)
@@ -211,7 +211,7 @@ class BloomPlugin:
         parallel: int = 1,
         progress: Callable[[str, int], None] | None = None,
     ) -> list[Rebuilt]:
-        """Fills the filters of these columns' guards, or of all, anew while the application runs.
+        """Rebuilds the filters of these columns' guards, or of all, while the application runs.
 
         A filter gets one stage for the rows there are, or becomes what `spec` says, and loses the
         keys of deleted rows. A rebuild that was cut off is resumed, unless `restart`. `parallel`

@@ -4,7 +4,7 @@ In: objects of SQLAlchemy. Out: plain facts about them. A release of SQLAlchemy 
 these names breaks this file and tests/sql/test_private_names.py, and nothing else. Every name is
 the same in 2.0.43 and 2.1 unless its function says otherwise.
 
-Not here: any decision. What a fact means for a lookup or a write is decided where it is asked for.
+Not here: any decision. The callers decide what a fact means for a lookup or a write.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def test_check_finds_an_outbox_that_was_made_by_half(revised, engine, url) -> No
         connection.execute(sa.text("DELETE FROM bloomstore_guards"))
     (problem,) = migrate.check(url.render_as_string(hide_password=False))
     assert outbox_name("users.age") in problem
-    assert "did not end" in problem
+    assert "did not complete" in problem
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ SMALL = 1 << 20
 
 @contextlib.contextmanager
 def stuck_reader(path: Path, transactions: int = 1) -> abc.Iterator[int]:
-    """A process that stands still inside of so many read transactions, and is killed then."""
+    """A process that stands still inside so many read transactions, and is killed then."""
     code = f"""
         import lmdb
         environment = lmdb.open({str(path / "catalog")!r}, max_readers={MAX_READERS}, create=False,

@@ -1,4 +1,4 @@
-"""A change inside of another one of the same thread is refused: no acknowledged key is lost.
+"""A change inside another one of the same thread is refused: no acknowledged key is lost.
 
 Code of others runs in the middle of an add: that of a key while it is hashed, finalizers, signal
 handlers. What they add there would be forgotten by the add around it.

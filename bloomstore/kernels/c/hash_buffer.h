@@ -20,7 +20,7 @@ typedef struct {
     uint32_t seed;
     size_t n;
     uint64_t *out;
-    size_t done; /* fewer than n: the next slice is not inside of the text */
+    size_t done; /* fewer than n: the next slice is not inside the text */
 } bloom_buffer;
 
 static inline void bloom_put_print(uint64_t *out, bloom_print made) {
@@ -48,7 +48,7 @@ BLOOM_AVX512 static size_t bloom_print_short_slices(const bloom_buffer *given, s
 }
 #endif
 
-/* The fingerprints of all slices up to the first that is not inside of the text. */
+/* The fingerprints of all slices up to the first that is not inside the text. */
 static size_t bloom_print_slices(const bloom_buffer *given) {
     size_t i = 0;
     while (i < given->n && bloom_is_inside(given, i)) {

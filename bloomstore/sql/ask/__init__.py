@@ -4,11 +4,11 @@ Files, from the session inwards:
 
     session.py            GuardedSession: asks before a statement is built or executed
     option.py             Guarded(): the option by which a query asks to be guarded
-    asker.py              the object that a plugin hangs on its sessions, and the session events
+    asker.py              the object that a plugin attaches to its sessions, and their events
     eligibility.py        the one place that decides whether a lookup may be answered here
     permits.py            why repeated `get`s need no full check
     session_facts.py      facts about a session's engine and open transaction
-    compared_database.py  whether an engine still has the database that the guards have met
+    compared_database.py  whether an engine still leads to the database that the guards met
     gets.py               which `get`s a guard answers
     selects.py            answers SELECTs: nothing to send, or fewer keys in an IN
     select_plan.py        which SELECT a guard may answer

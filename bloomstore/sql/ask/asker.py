@@ -1,4 +1,4 @@
-"""The object that a plugin hangs on its sessions: parts that answer lookups, session events.
+"""The object that a plugin attaches to its sessions: it answers lookups and hears session events.
 
 In: events of sessions. A GuardedSession calls `gets` and `selects` itself; other sessions, and
 policies other than `explicit`, come through the event do_orm_execute.
@@ -50,7 +50,7 @@ class Asker:
     def after_begin(self, session: Session, transaction: Any, connection: Connection) -> None:
         """Remembers the connection of the session's transaction."""
         if session.info.get(ASKER, self) is not self:
-            return  # of several plugins the last one is asked
+            return  # the session asks the plugin that listened last
         facts: TransactionFacts | None = facts_of(session)
         if facts is None:
             facts = session.info[TRANSACTION] = TransactionFacts(self.eligibility, connection)
@@ -65,7 +65,7 @@ class Asker:
             session.info.pop(TRANSACTION, None)
 
     def do_orm_execute(self, state: ORMExecuteState) -> Result[Any] | None:
-        """Answers a statement on its way; None: it is sent."""
+        """Answers a statement that is about to be sent; None lets it be sent."""
         statement, parameters = state.statement, state.parameters
         if isinstance(parameters, list):
             if not state.is_insert:
@@ -80,10 +80,10 @@ class Asker:
         if self.policy == "explicit" and not is_guarded(statement):
             return None
         if state.bind_arguments.keys() - {"mapper", "clause"}:
-            return None  # the caller says where to ask
+            return None  # under `explicit` only statements with the option Guarded() are answered
         listeners = remaining_listeners(state)
         if are_foreign(listeners):
-            return None  # cheaper to know before a plan is made
+            return None  # cheaper to check before a plan is made
         if self.policy == "shadow":
             return self._shadow.compare(state, listeners)
         answer = self.selects.answer(

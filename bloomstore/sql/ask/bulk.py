@@ -1,7 +1,7 @@
 """Many lookups of one guard at once: the list of an IN, or of plugin.partition.
 
-In: values. Out: those of them that may have a row. A value in doubt is one of these: doubt leaves
-nothing out.
+In: values. Out: the values that may have a row. Values in doubt are among them, so doubt never
+drops a value.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def possibly_present(
 
 
 def others_than(present: list[Any], values: list[Any]) -> list[Any]:
-    """The values that are not in `present`: some of the very same objects, in the same order."""
+    """The values that are not in `present`, which holds some of the very same objects in order."""
     rest = iter(present)
     following = next(rest, None)
     absent = []

@@ -1,12 +1,12 @@
-"""Whether an engine still has the database that the guards have met: compared before answers.
+"""Checks, before answers, that an engine still leads to the database that the guards met.
 
 A lookup that is not sent opens no connection, so a file that was replaced, or a database that was
-made anew, would go unnoticed. A comparison holds for one pool and for some seconds; then the
-identity of the server and the tokens of the builds (schema/incarnation.py) are read again: on the
-connection of the session that asks, inside its transaction, else on one that the pool has at once.
-Where the pool has none the database is not known, and the lookup is sent.
+recreated, would go unnoticed. A comparison holds for one pool and for some seconds. After that the
+identity of the server and the tokens of the builds (schema/incarnation.py) are read again, on the
+connection of the asking session, inside its transaction, or else on a connection that the pool can
+lend without waiting. Without such a connection the database is unknown, and the lookup is sent.
 
-Within these seconds a database that is restored in place is not noticed.
+A database that is restored in place is not noticed during these seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bloomstore.sql.ask.session_facts import shares_connections
 from bloomstore.sql.guards.guard_set import Guards
 from bloomstore.sql.sqlalchemy_private import is_exhausted
 
-NOBODY = "its database was not compared lately, and no connection can be had at once"
+NOBODY = "its database was not compared recently, and no connection is free to compare it on"
 
 
 class Comparisons:
@@ -47,7 +47,7 @@ class Comparisons:
         return at + self.seconds if pool is engine.pool else -math.inf
 
     def why_not(self, bind: Engine | Connection) -> str:
-        """Why it is not known which database this is; "" if the guards know, and doubt or not."""
+        """Why the database cannot be identified; "" if it was, even if guards then doubt it."""
         engine = bind.engine
         if self._holds(engine):
             return ""
@@ -69,7 +69,7 @@ class Comparisons:
 
     def _compare(self, engine: Engine, connection: Connection) -> str:
         try:
-            lent = connection.connection  # guards meet a new one when it connects
+            lent = connection.connection  # guards meet a new connection when it is opened
             if not self._holds(engine) and lent.dbapi_connection is not None:
                 is_inside = connection.in_transaction()
                 raw = lent.dbapi_connection
@@ -77,7 +77,7 @@ class Comparisons:
                     return why
                 if not is_inside:
                     lent.rollback()
-        except Exception as error:  # noqa: BLE001  of any driver; the next statement will show it
+        except Exception as error:  # noqa: BLE001  any driver's; the next statement will raise it
             return f"its database could not be compared: {error}"
         self.met(engine)
         return ""
@@ -119,7 +119,7 @@ class Ticker:
     def want(self) -> bool:
         """Whether it ticks from now on; a forked process starts its own thread."""
         if not 0 < self._seconds < threading.TIMEOUT_MAX:
-            return True  # the database is compared in each transaction, or never again
+            return True  # no clock needed: compared in each transaction, or only once
         self._is_wanted = True
         if self._thread is None or not self._thread.is_alive():
             thread = threading.Thread(target=self._run, name="bloomstore clock", daemon=True)
@@ -138,7 +138,7 @@ class Ticker:
             is_last = self._thread is not threading.current_thread() or not is_wanted
             if is_last and self._thread is threading.current_thread():
                 self._thread = (
-                    None  # before the trust is renewed: a thread that reads the new one sees it
+                    None  # set before the trust is renewed, so that readers of the new trust see it
                 )
             if owner is not None:
                 owner.trust = object()

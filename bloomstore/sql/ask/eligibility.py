@@ -1,12 +1,12 @@
 """The one place that decides whether a lookup may be answered here instead of being sent.
 
 In: a session, a guard, and the mapper or the statement that would be sent. Out: a Permit with the
-keys that the session's own transaction has written, or None: send it. A lookup is sent
-  1. inside of plugin.bypass(), and where the session would raise an error itself: it has failed,
+keys that the session's own transaction has written, or None: the lookup is sent. It is sent
+  1. inside plugin.bypass(), and where the session itself would raise an error: it has failed,
      is closed for good, or must be begun first;
-  2. where an open transaction of somebody else may be this one, too (one connection for all);
+  2. where another session's open transaction may be this one too (a pool of one connection);
   3. in a transaction that began before the plugin listened, that has several databases, or whose
-     connection has changed settings or another plugin; or whose database was not compared lately
+     connection has changed settings or another plugin; or whose database was not compared recently
      and cannot be compared now (compared_database.py);
   4. at the levels SERIALIZABLE and READ UNCOMMITTED, and with a translated schema;
   5. where another listener may change the lookup on its way, or the connection
@@ -46,7 +46,7 @@ NO_OPTIONS: Mapping[str, Any] = {}
 
 
 class Permit(NamedTuple):
-    """A lookup may be answered; its own transaction has written this."""
+    """Permission to answer a lookup, with the writes of the lookup's own transaction."""
 
     own_writes: Pending | None
 
@@ -69,7 +69,7 @@ class Eligibility:
         self._ticker = Ticker(self, comparisons.seconds)
 
     def listens(self, *, is_on: bool) -> None:
-        """The plugin listens to one engine more, or to none any longer."""
+        """Called when the plugin begins to listen to an engine, or has ceased to listen to any."""
         self.listening = (self.listening or object()) if is_on else None
         self.trust = object()
 
@@ -91,7 +91,7 @@ class Eligibility:
         """
         heard = session.dispatch.do_orm_execute if listeners is None else listeners
         if foreign_listeners.are_foreign(heard):
-            return None  # they are told of every statement that is sent, and may change it
+            return None  # foreign listeners hear of every statement that is sent, and may change it
         if "schema_translate_map" in options:
             return None
         if not self._may_answer(session, guard, mapper, statement):
@@ -148,7 +148,7 @@ class Eligibility:
     def _may_answer_idle(self, session: Session, bind: Any) -> bool:
         """For a session without a connection of its own."""
         return (
-            is_idle(session)  # else it has begun unheard, in a savepoint perhaps, or would raise
+            is_idle(session)  # else it began unheard, perhaps in a savepoint, or would raise
             and self._is_usable(bind)
             and (self.policy != "auto" or not has_snapshots(bind))
             and self.settings.are_known(session, bind)
@@ -173,7 +173,7 @@ class Eligibility:
         return is_known
 
     def _is_shared(self, facts: TransactionFacts | None, bind: Any) -> bool:
-        """Whether an open transaction of somebody else, who has written, may be this one, too."""
+        """Whether another session's open transaction, with writes, may also be this session's."""
         if not self.written or not shares_connections(bind.engine):
             return False
         mine = None if facts is None else facts.reference
@@ -217,9 +217,9 @@ class Eligibility:
     def why_not_on(self, connection: Connection) -> str:
         """Why a lookup on this connection cannot be answered; "" if it can."""
         if not self._listens_to(connection):
-            return "asked on a connection that the plugin does not listen to"
+            return "the lookup uses a connection that the plugin does not listen to"
         if "schema_translate_map" in connection.get_execution_options():
-            return "asked on a connection that translates schemas"
+            return "the lookup uses a connection that translates schemas"
         if not self.settings.hold(connection):
             return UNSETTLED
         return self.comparisons.why_not(connection)

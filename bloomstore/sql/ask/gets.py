@@ -36,14 +36,14 @@ class Gets:
         self.permits: dict[Any, GetBeforeConnection] = {}
 
     def forget(self) -> None:
-        """A new guard may be that of a class."""
+        """Forgets which class has which guard: a new guard may belong to a class without one."""
         self._entities.clear()
         self.permits.clear()
 
     def guard_of(self, entity: Any) -> tuple[ActiveGuard, Any] | None:
         """The guard of the primary key of a mapped class, and its mapper; None: it has none."""
         pair = self._entities.get(entity)
-        if entity not in self._entities or (pair and is_disposed(pair[1])):  # mapped anew
+        if entity not in self._entities or (pair and is_disposed(pair[1])):  # mapped again
             self.permits.pop(entity, None)
             pair = self._entities[entity] = self._find_guard(entity)
             if pair and pair[0].feed is None and self._eligibility.policy != "shadow":
@@ -65,19 +65,19 @@ class Gets:
         by now, or doubts it.
         """
         if type(ident) in (tuple, list, dict) and len(guard.declared.columns) == 1:
-            return None  # another spelling of one value
+            return None  # a key of one column written as a tuple, a list or a dict
         identity = ident if type(ident) is tuple else (ident,)
         try:
             if (identity_class(mapper), identity, None) in session.identity_map:
                 return None  # the session has the object, whatever the database has
         except TypeError:
-            return None  # a key of several columns as a list or a dict: neither can be hashed
+            return None  # a composite key as a list or a dict, which cannot be hashed
         permit = self._eligibility.permit(session, guard, mapper)
         if permit is None:
             return None
         self._remember(session, entity, guard, mapper)
         if lacking is not None and ident not in guard.room:
-            lacking = None  # it was asked for a key that the column cannot hold
+            lacking = None  # the filter was asked for a key that the column cannot hold
         return guard.confirm(ident, lacking, permit.own_writes)
 
     def _remember(self, session: Session, entity: Any, guard: ActiveGuard, mapper: Any) -> None:
@@ -90,7 +90,7 @@ class Gets:
             permit.learn(session)
         elif (
             CHANGED not in facts.info  # then settings are compared each time
-            and not session.in_nested_transaction()  # it may fail by itself
+            and not session.in_nested_transaction()  # a savepoint may fail alone
             and not shares_connections(facts.connection.engine)
         ):
             facts.permits[entity] = GetInTransaction(session, guard, mapper, self._eligibility)

@@ -1,6 +1,6 @@
 """The engines that a plugin listens to: their writes are captured, their databases met by guards.
 
-In: engines, sync or async. Guards meet a database on each new connection, before anybody else uses
+In: engines, sync or async. Guards meet a database on each new connection, before any other use of
 it, and on one that is open already when the plugin begins to listen. Engines that differ only in
 options share a dialect and a pool, and are listened to once.
 
@@ -107,15 +107,15 @@ class ListenedEngines:
                     self._guards.meet(engine.dialect, connection.connection.dbapi_connection)
                     self._comparisons.met(engine)
         except SQLAlchemyError as error:
-            log.warning("guards have not met their database yet: %s", error)
+            log.warning("guards could not be compared with their database yet: %s", error)
 
     def meet_again(self, engine: Engine) -> None:
         """Lets guards meet the database as it is now, by every engine that is sync or async alike.
 
-        The database gets its incarnation on a connection whose settings nobody has changed.
+        The database gets its incarnation on a connection whose settings are unchanged.
         """
         settings = self._guards.settings
-        # A connection that is shared may be all that there is of a database.
+        # A shared connection may be the whole database, as with SQLite in memory.
         if settings.have_changed_on(engine) and not shares_connections(engine):
             engine.dispose()  # connections whose settings were changed do not come back
         ensure_incarnation(engine)

@@ -1,8 +1,8 @@
 """Permits: why repeated `get`s of one class may be answered without another full check.
 
-A permit is made after eligibility.py has found that a lookup may be answered, and holds what that
-was found from. `allows` compares it with the present: every condition that may change meanwhile is
-looked at again, and a permit that does not allow a lookup only means that eligibility.py decides.
+A permit is made after eligibility.py has allowed a lookup, and holds the facts behind that
+decision. `allows` compares these facts with the present: it checks again every condition that may
+have changed. If a permit does not allow a lookup, eligibility.py decides.
 
     GetInTransaction        the session has a connection; hung on its TransactionFacts
     GetBeforeConnection     the session has none yet; one for all sessions of a class
@@ -117,7 +117,7 @@ class GetBeforeConnection(GetPermit):
         self._known: dict[type, _Idle] = {}
 
     def learn(self, session: Session) -> None:
-        """The session's lookup may be answered: so may those of others that are like it."""
+        """Remembers that lookups of this session, and of sessions like it, may be answered."""
         idle = _idle(session, self.mapper, self.source)
         if idle is None:
             self._known.pop(type(session), None)
@@ -164,7 +164,7 @@ class _Idle:
         self.pool = engine.pool
         self.options = engine.get_execution_options()
         self.after_begin, self.after_transaction_create, self.do_orm_execute = events
-        self.listener = listener  # the only one of after_begin; the other two events have none
+        self.listener = listener  # the only listener of after_begin; the other two events have none
         self.listening = source.listening
         # The moment of the monotonic clock at which the database must be compared again.
         self.ends = source.comparisons.ends(engine)
@@ -206,7 +206,7 @@ def _idle(session: Any, mapper: Any, source: Any) -> _Idle | None:
     if not isinstance(engine, Engine) or isinstance(engine.pool, NullPool):
         return None  # a pool that keeps nothing may connect elsewhere each time
     if shares_connections(engine):
-        return None  # others may have written on the same connection
+        return None  # other sessions may have written on the same connection
     after_begin, after_transaction_create, do_orm_execute = events = (
         shared_listeners(session, "after_begin"),
         shared_listeners(session, "after_transaction_create"),

@@ -64,7 +64,7 @@ class ReadPlan:
     places: tuple[int, ...]  # indexes into the binds of the cache key
     is_list: bool
     columns: SimpleResultMetaData
-    has_entities: bool  # relationships of entities may use any bind
+    has_entities: bool  # their relationships may use any bind
 
     def empty(self) -> Result[Any]:
         """The result of the database for an absent key: these columns and no row."""
@@ -109,7 +109,7 @@ def plan_read(
                 ):
                     continue
                 if is_list and _count(statement, found_binds[0]) > 1:
-                    continue  # its list would become shorter elsewhere, too
+                    continue  # a shorter list would also shorten its other uses
                 if all(bind.key in places for bind in found_binds):
                     return ReadPlan(
                         guard,

@@ -1,4 +1,4 @@
-"""Answers SELECTs: an empty result, a statement with fewer keys in its IN, or nothing: send it.
+"""Answers SELECTs with an empty result, a statement with fewer keys in its IN, or None (send it).
 
 In: a session, a statement and its parameters. The guard is asked once. It is asked first where
 nothing has to be flushed or caught up before: then a key that may be there costs no permit, which

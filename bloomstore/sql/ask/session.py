@@ -3,8 +3,8 @@
     session.scalars(select(User).where(User.email == "a@b.c").options(Guarded()))
     session.get(User, 42)
 
-ABSENT means: no committed row at this moment, as a READ COMMITTED statement would see it, and none
-of the own transaction. When a lookup is sent all the same is said in eligibility.py.
+ABSENT means that there is no committed row at this moment, as a READ COMMITTED statement would see
+it, and none of the session's own transaction. eligibility.py lists when a lookup is sent anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bloomstore.sql.guards.guard import ActiveGuard
 from bloomstore.sql.sqlalchemy_private import OneExecution
 
 ABSENT, MAYBE = Answer.ABSENT, Answer.MAYBE
-TIMED = 64  # one get of so many that are sent is timed
+TIMED = 64  # one in this many gets that are sent is timed
 
 
 class GuardedSession(OneExecution):
@@ -40,7 +40,7 @@ class GuardedSession(OneExecution):
     plugin.listen(engine, Session)
 
     It needs no do_orm_execute event, which would cost each statement of the session some 5 %.
-    Session classes of your own come before it: class Session(Logged, GuardedSession).
+    Put your own session classes before it: class Session(Logged, GuardedSession).
     """
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -56,7 +56,7 @@ class GuardedSession(OneExecution):
 
     def get(self, entity: Any, ident: Any, **options: Any) -> Any:
         """The object with this primary key, or None: without a query if it is surely absent."""
-        # The usual case in one go: asking takes 0.5 us, an absent key as much more with a
+        # The usual case in one function: asking takes 0.5 us, an absent key as much more with a
         # connection and twice that without one. get_one passes options, all of them defaults.
         facts: TransactionFacts | None = self.info.get(TRANSACTION)
         permit = facts.permits.get(entity) if facts else None
@@ -100,7 +100,7 @@ class GuardedSession(OneExecution):
         return self._get_after(guard, answer, entity, ident)
 
     def _get_after(self, guard: ActiveGuard, answer: Answer | None, entity: Any, ident: Any) -> Any:
-        """Sends a get after this answer; after a MAYBE it is counted whether the key was there."""
+        """Sends a get after this answer; after MAYBE it counts whether the row existed."""
         metrics = guard.metrics
         if answer is not MAYBE:
             if answer is not None:
@@ -115,7 +115,7 @@ class GuardedSession(OneExecution):
     def before_execution(
         self, statement: Any, parameters: Any, options: Any, bind_arguments: Any
     ) -> Result[Any] | tuple[Any, Any]:
-        """The result if it is known, or what to send."""
+        """The result if it is known, or the statement and parameters to send."""
         asker: Asker | None = asker_of(self)
         if asker is None or asker.policy != "explicit":  # else the event does it
             return statement, parameters
@@ -131,7 +131,7 @@ class GuardedSession(OneExecution):
     def _insert_returning(
         self, asker: Asker, statement: Any, rows: list[Any], options: Any, bind_arguments: Any
     ) -> Result[Any] | tuple[Any, Any]:
-        """A bulk INSERT whose keys the server makes is sent here, so that it returns them."""
+        """Sends a bulk INSERT with RETURNING, so that it returns the keys the server makes."""
         returning = (
             with_returning(self, statement, rows, asker.guards_of)
             if isinstance(statement, Insert)

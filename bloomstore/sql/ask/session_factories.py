@@ -1,7 +1,7 @@
-"""The session factories that a plugin listens to: what it changes in them, and how it undoes that.
+"""The changes that a plugin makes in session factories to listen to them, and their reversal.
 
-Several plugins may listen to one factory, and cease in any order: its sessions ask the plugin that
-has listened last. Each plugin undoes only its own changes.
+Several plugins may listen to one factory, and cease in any order. Its sessions ask the plugin that
+began last. Each plugin undoes only its own changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def listen_to_sessions(target: Any, asker: Asker, listeners: Listeners) -> None:
     """Lets a session, or those of a factory, ask the plugin from now on. Raises SpecError."""
     if not isinstance(target, (async_sessionmaker, sessionmaker, Session)):
         raise SpecError(f"listen to an engine, a session factory or a session, got {target!r}")
-    heard: Any = target  # the target of the event listeners
+    heard: Any = target  # where the event listeners are registered
     sessions = getattr(target, "class_", target)
     kind = sessions if isinstance(sessions, type) else type(sessions)
     if issubclass(kind, ShardedSession):
@@ -69,7 +69,7 @@ def _base_of(kind: type[Session] | None) -> type[Session] | None:
 
 
 def tell(factory: Any, asker: Asker) -> Callable[[], None]:
-    """Hangs the asker on all sessions that the factory makes from now on."""
+    """Attaches the asker to all sessions that the factory makes from now on."""
     before = (factory.kw.get("info") or {}).get(ASKER)
     factory.configure(info={**(factory.kw.get("info") or {}), ASKER: asker})
 
@@ -84,7 +84,7 @@ def tell(factory: Any, asker: Asker) -> Callable[[], None]:
 
 
 def tell_session(session: Session, asker: Asker) -> Callable[[], None]:
-    """Hangs the asker on this session."""
+    """Attaches the asker to this session."""
     before = session.info.get(ASKER)
     session.info[ASKER] = asker
     return lambda: _leave(session.info, asker, before)

@@ -78,7 +78,7 @@ class TransactionFacts:
     )  # fmt: skip
 
     def __init__(self, owner: Listening, connection: Connection) -> None:
-        self.owner = owner  # whose session events have made these facts
+        self.owner = owner  # the plugin whose session events made these facts
         self.connection = connection
         self.transaction: Any = connection.get_transaction()
         self.listening = owner.listening
@@ -90,8 +90,8 @@ class TransactionFacts:
         # Whether engine and isolation level allow answers. None until the first lookup: most
         # transactions that only write have none.
         self.may_skip: bool | None = None
-        self.options: Any = None  # of the connection, when may_skip was found out
-        # Its settings were as they must be, and no other listener can have changed them since.
+        self.options: Any = None  # of the connection, when may_skip was computed
+        # The connection's settings were right, and no other listener can have changed them since.
         self.is_undisturbed = False
         self.permits: dict[Any, Any] = {}  # by mapped class, see permits.py
 

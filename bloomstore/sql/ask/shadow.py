@@ -1,8 +1,8 @@
-"""The policy `shadow`: every query is sent, and rows that a guard would have left out are noticed.
+"""The policy `shadow`: every query is sent, and a row that a guard called absent raises an alarm.
 
-In: a query on its way. Out: its result, or None: it is sent as it is. A row for a key that the
-guard calls absent is a false negative. A row that was committed between answer and query is none:
-the guard knows its key by now, so the guard is asked again before the alarm.
+In: a query about to be sent. Out: its result, or None to send it unchanged. A row for a key that
+the guard calls absent is a false negative. A row that was committed between answer and query is
+not: the guard has its key by then, so the guard is asked again before the alarm.
 """
 
 from __future__ import annotations
@@ -92,4 +92,4 @@ class Shadow:
 def _raise_alarm(guard: ActiveGuard, value: Any) -> None:
     guard.metrics.disagreements += 1
     log.critical("guard %s: FALSE NEGATIVE for %.200r", guard.name, value)
-    guard.fence("shadow: the database has a row whose key the filter does not know")
+    guard.fence("shadow: the database has a row whose key the filter lacks")

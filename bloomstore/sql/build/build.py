@@ -2,9 +2,9 @@
 
 The order is that of CREATE INDEX CONCURRENTLY; ceremony.py has its steps and their reasons.
 
-A filter that is only fenced is caught up: its keys stay and the missing ones are added. One whose
-column, database or store has changed is replaced by a new one. At the first build the filter gets
-one stage for the rows there are, as from a rebuild: every further stage is one more to ask.
+A filter that is only fenced is caught up: its keys stay and the missing ones are added. A filter
+whose column, database or store has changed is replaced by an empty one. The first build gives the
+filter one stage for the rows there are, as a rebuild does: every further stage slows each lookup.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Built:
     name: str
     rows: int
     keys: int
-    still: str = ""  # why it answers UNKNOWN all the same
+    still: str = ""  # why the guard answers UNKNOWN nevertheless
 
 
 def build_guard(
     guard: ActiveGuard, engine: Engine, *, patience: float, progress: Callable[[int], None]
 ) -> Built:
-    """Makes one guard valid; for the only builder. Raises BuildError, changes nothing for worse."""
+    """Makes one guard valid; call it under the build lock. A BuildError leaves it no worse."""
     if guard.canon is None:
         raise BuildError(f"guard {guard.name} cannot be built: {guard.doubt}")
     try:
@@ -100,7 +100,7 @@ def _make_filter(guard: ActiveGuard, engine: Engine, ceremony: Ceremony) -> None
     if is_useless or keys > spec.initial_capacity:
         with contextlib.suppress(FilterNotFound):
             guard.store.drop(guard.name)
-        with contextlib.suppress(FilterExists):  # another process has missed it already
+        with contextlib.suppress(FilterExists):  # another process has just created it
             guard.create(replace(spec, initial_capacity=max(keys, spec.initial_capacity)))
         guard.reopen()
 

@@ -2,8 +2,8 @@
 
 Workers that are started together all build; each build leaves a token in the database and writes
 it into the record, so two at once would leave the token of one and the record of the other, and the
-guard would not be believed. The lock is a flock on a file of the store's folder: that of a killed
-process is gone with it.
+guard would not be believed. The lock is a flock on a file of the store's folder; the lock of a
+killed process ends with the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE_NAME = "build.lock"
 
 @contextmanager
 def only_builder(folder: Path) -> Iterator[None]:
-    """Inside, no other build of this store's guards runs; waits as long as one does."""
+    """Waits for other builds of this store's guards; inside the block none runs."""
     try:
         descriptor = open_file(folder / FILE_NAME, os.O_RDWR | os.O_CREAT)
     except OSError as error:

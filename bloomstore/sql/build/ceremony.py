@@ -1,13 +1,14 @@
 """The steps that make a guard valid, in the order that builds and rebuilds share.
 
-  1. The server is one that has every row (snapshot.py), and one builder works at a time.
-  2. A filter that was built for something else is replaced by an empty one, fenced until the end.
+  1. The server must have every row (snapshot.py), and one builder works at a time.
+  2. A filter that was built for another form, table, database or store is replaced by an empty
+     one, fenced until the end.
   3. The record announces the form of the keys (`building`): from here on every writer that knows
      the form adds its keys, the others raise a fence. The fences of this moment are remembered.
   4. Statements under AUTOCOMMIT and open transactions end: a row that was written without its key,
      or behind a remembered fence, is committed or gone.
   5. One snapshot is read to its end, raw, and counted by the database as well.
-  6. A token is left in the database, and the record says what the filter was built with and from.
+  6. A token is left in the database, and the record describes this build of the filter.
   7. The remembered fences are lowered. Fences that were raised after step 3 stay: their rows may be
      younger than the snapshot.
 
@@ -48,12 +49,12 @@ class Ceremony:
 
     @property
     def name(self) -> str:
-        """Of the guard and its filter."""
+        """The name of the guard and its filter."""
         return self._declared.name
 
     @property
     def has_outbox(self) -> bool:
-        """Whether an outbox has the keys of rows that are written meanwhile."""
+        """Whether an outbox has the keys of rows that are written during the build."""
         return self._declared.guard.feed == "outbox"
 
     @property
@@ -72,7 +73,7 @@ class Ceremony:
 
     # 2
     def is_another_filter(self) -> bool:
-        """Whether the filter was built for another table, form, database, store or way of keys."""
+        """Whether the filter was built for another table, form, database, store or feed."""
         return self.record().differs_from(self._expected(), has_outbox=self.has_outbox)
 
     # 3
@@ -97,11 +98,11 @@ class Ceremony:
 
     # 5
     def why_another(self, raw: Any) -> str:
-        """Why a raw connection would read something else than `live`; "" if it reads that."""
+        """Why a raw connection would read another table than `live`; "" if it reads the same."""
         return key_form.why_another(self._declared, self._engine.dialect, raw, self.form)
 
     def flush_commits(self) -> None:
-        """Brings to the server's disk what was read, where an outbox relies on it."""
+        """Makes the server flush the commits that were read, where an outbox relies on it."""
         if self.has_outbox:
             flush_commits(self._engine, self.name)
 
@@ -120,7 +121,7 @@ class Ceremony:
     # The record --------------------------------------------------------------------
 
     def record(self) -> Record:
-        """The record as it is; without a form if there is none."""
+        """The stored record; without a form if there is none."""
         return read_record(self._store, self.name) or self.fresh_record()
 
     def fresh_record(self) -> Record:
@@ -128,11 +129,11 @@ class Ceremony:
         return Record.of(self._declared)
 
     def write(self, record: Record) -> None:
-        """Durable when it returns."""
+        """Writes the record; it is durable when this returns."""
         write_record(self._store, self.name, record)
 
     def _expected(self) -> Record:
-        """The record that a build of this moment would write, as far as it is known before."""
+        """The record that a build would write now, as far as it is known in advance."""
         record = self.fresh_record()
         record.form, record.database = self.form, self.live.identity
         record.store = self._store.incarnation

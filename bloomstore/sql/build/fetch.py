@@ -2,8 +2,8 @@
 
 SQLAlchemy's own rows would take two thirds of the time, so they are fetched from the driver: by a
 server-side cursor, or, where psycopg can, from one running statement. A cursor and its server wait
-for each other, first the one, then the other; a statement's rows are on their way while those
-before are made: 3.7 to 4.5 s instead of 5.8 to 8.4 for 10^7 texts (tools/bench_rebuild.py).
+for each other in turn; the rows of a running statement arrive while earlier ones are processed:
+3.7 to 4.5 s instead of 5.8 to 8.4 for 10^7 texts (tools/bench_rebuild.py).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CHUNK_ROWS = 1000
 
 
 def as_stored(column: ColumnElement[Any], dialect: Dialect) -> ColumnElement[Any]:
-    """The column in a SELECT whose rows are what is stored, without processing of any type.
+    """The column in a SELECT whose rows have the stored values, without processing by any type.
 
-    SQLAlchemy takes the type of a result from the column inside of a bare unary expression, and
-    from the expression itself inside of type_coerce.
+    SQLAlchemy takes the type of a result from the column inside a bare unary expression, and
+    from the expression itself inside type_coerce.
     """
     return type_coerce(database_of(dialect).as_stored(column), NullType())
 
@@ -89,7 +89,7 @@ def parts_of(connection: Connection, statement: Executable, size: int) -> abc.Ge
 
 
 def _can_stream(connection: Connection) -> bool:
-    """Psycopg from 3.2 on with libpq 17; async adapters and translated schemas are SQLAlchemy's."""
+    """Whether this is psycopg 3.2 or later with libpq 17, not async, without translated schemas."""
     if connection.dialect.driver != "psycopg" or connection.dialect.is_async:
         return False
     if "schema_translate_map" in connection.get_execution_options():
@@ -114,7 +114,7 @@ def _streamed(connection: Connection, statement: Executable, size: int) -> abc.G
 
 
 def _row_factory(cursor: Any) -> Any:
-    """No tuple around a single value, which the garbage collector would look at, too."""
+    """Unpacks single values from their tuples, which the garbage collector would visit too."""
     rows: Any = importlib.import_module("psycopg.rows")
     is_single = cursor.description is not None and len(cursor.description) == 1
     return (rows.scalar_row if is_single else rows.tuple_row)(cursor)
@@ -132,7 +132,7 @@ def _fetched_as_is(
     cursor: Any = result.cursor
     is_single = len(cursor.description) == 1
     try:
-        # SQLAlchemy has fetched one row already; were it another number, the count would tell.
+        # SQLAlchemy has fetched one row already; if it were more, the count would differ.
         first = [row[0] if is_single else tuple(row) for row in result.fetchmany(1)]
         more = bool(first)
         while more:

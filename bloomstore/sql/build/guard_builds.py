@@ -1,4 +1,4 @@
-"""Builds and rebuilds of a plugin's guards: which of them, on an engine that it listens to.
+"""Builds and rebuilds of a plugin's guards on an engine that the plugin listens to.
 
 In: an engine and perhaps columns. Each guard first meets its database as it is now. A build goes
 through all guards and reports every failure at the end; a rebuild stops at the first.
@@ -68,10 +68,10 @@ class GuardBuilds:
         parallel: int,
         progress: Progress | None,
     ) -> list[Rebuilt]:
-        """Fills the filters of guards anew."""
+        """Rebuilds the filters of guards."""
         rebuilt = []
         for guard in self._guards_of(engine, columns):
-            guard.metrics.deleted = 0  # rows that are deleted by now will not be read
+            guard.metrics.deleted = 0  # the rebuild will not read rows that are deleted already
             source = GuardSource(
                 self._store, engine, guard.declared, parallel=parallel, live=guard.seen_by(engine)
             )
@@ -92,7 +92,9 @@ class GuardBuilds:
     def _guards_of(self, engine: Engine, columns: tuple[Any, ...]) -> list[ActiveGuard]:
         """The guards of these columns, or all, which have met the database as it is now."""
         if engine not in self._engines:
-            raise SpecError("listen to the engine before you build: its writers must be seen")
+            raise SpecError(
+                "listen to the engine before you build: the plugin must see its writers"
+            )
         self._engines.meet_again(engine)
         return [self._guards.of_columns(column) for column in columns] or list(self._guards)
 

@@ -61,7 +61,7 @@ class GuardSource(TableSource):
 
     @property
     def name(self) -> str:
-        """Of the guard and its filter."""
+        """The name of the guard and its filter."""
         return self._declared.name
 
     @property
@@ -80,7 +80,7 @@ class GuardSource(TableSource):
         return super().identity() | facts
 
     def proof(self) -> dict[str, Any]:
-        """The token that its beginning has left in the database is in the identity."""
+        """Nothing: the identity holds the token that the rebuild left when it began."""
         return {}
 
     @property
@@ -89,7 +89,7 @@ class GuardSource(TableSource):
         return f"{self.name}/rebuild"
 
     def _read(self) -> Live:
-        """The live table; a doubt ends everything."""
+        """The live table. Raises SourceError if it is in doubt."""
         with self._errors(), self.engine.connect() as connection:
             raw = connection.connection.dbapi_connection
             (live,) = read_live(raw, self.engine.dialect, [self._declared])
@@ -125,18 +125,18 @@ class GuardSource(TableSource):
         with contextlib.suppress(FilterNotFound):
             self._store.drop(self.name)
         self._ceremony.write(self._ceremony.fresh_record())
-        with contextlib.suppress(FilterExists):  # another process has missed it already
+        with contextlib.suppress(FilterExists):  # another process has just created it
             self._store.create(self.name, spec, durability=durability, fence=NOT_BUILT)
 
     def prepare(self, patience: float) -> None:
-        """Statements under AUTOCOMMIT end, then open transactions."""
+        """Waits for statements under AUTOCOMMIT, then for open transactions."""
         self._wait(self._ceremony.wait_for_writers, patience)
 
     def settle(self, patience: float) -> None:
-        """As for a table; and leaves the token of the build.
+        """Waits for readers as for a table, and leaves the token of the build.
 
-        Not after the switch: when this process dies right behind it, the database may be restored
-        from a time before. The commit also brings what was read to the server's disk.
+        Not after the switch: if this process dies right after it, the database may be restored
+        from an earlier time. The commit also flushes to the server's disk what was read.
         """
         super().settle(patience)
         record = self._ceremony.record()
@@ -146,7 +146,7 @@ class GuardSource(TableSource):
 
     @property
     def is_fed(self) -> bool:  # type: ignore[override]
-        """Whether an outbox has what the filter does not have yet."""
+        """Whether an outbox has keys that the filter does not have yet."""
         return self._ceremony.has_outbox
 
     def coming(self) -> abc.Set[Key]:
@@ -177,11 +177,11 @@ class GuardOwner:
         self._ceremony = ceremony
 
     def held(self) -> contextlib.AbstractContextManager[None]:
-        """Builds of one store take turns."""
+        """Holds the build lock, so that builds of one store take turns."""
         return self._ceremony.held()
 
     def finish(self, rows: int) -> None:
-        """The record says what the filter holds from now on."""
+        """Writes the record of the keys that the filter holds from now on."""
         record = self._ceremony.record()
         self._ceremony.complete(rows, record.token, record.feed_building)
 

@@ -1,10 +1,10 @@
-"""One moment of a database, whole, for builds and rebuilds to read.
+"""Connections that see every row of one moment, for builds and rebuilds to read.
 
-A reader that sees less than others do makes a filter whose "no" is wrong, although the rows it sees
-are counted. So
-  1. the server is the one that commits: a replica may lack the newest rows;
-  2. the settings of the connection, as its search path, are unchanged, and the table is the one
-     that other connections mean: a temporary one may stand before it;
+A build that sees fewer rows than other readers makes a filter whose "no" is wrong, and counting the
+rows it sees would not reveal that. So
+  1. the server is the one where rows are committed: a replica may lack the newest rows;
+  2. the settings of the connection, such as its search path, are unchanged, and the table is the
+     one that other connections mean: a temporary table may hide it;
   3. rows that a policy hides from this role raise an error instead of being left out.
 """
 
@@ -60,21 +60,23 @@ def _untouched(engine: Engine) -> Connection:
         connection = engine.connect()
         if not may_have_changed(connection):
             return connection
-        if not shares_connections(engine):  # else it may be all there is of a database
+        if not shares_connections(engine):  # a shared connection may be the whole database
             connection.invalidate()
         connection.close()
-    raise NotWhole("the settings of the connection were changed")
+    raise NotWhole(
+        "the settings of every connection of the pool are changed by a listener or by text"
+    )
 
 
 @contextmanager
 def outside(engine: Engine) -> Iterator[Connection]:
-    """A connection outside of any transaction, for waiting."""
+    """A connection outside any transaction, for waiting."""
     with engine.connect() as connection:
         yield database_of(engine.dialect).outside(connection)
 
 
 def require_source(engine: Engine) -> None:
-    """Raises NotWhole if this server is no place to read all rows from."""
+    """Raises NotWhole if this server may lack rows."""
     with engine.connect() as connection:
         if why := database_of(engine.dialect).why_behind(connection):
             raise NotWhole(why)

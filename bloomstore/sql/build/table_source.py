@@ -75,7 +75,7 @@ class DatabaseSource(Source):
         return {"database": self._shown, **found}
 
     def begin(self) -> None:
-        """A replica is refused before anything changes."""
+        """Refuses a replica before anything changes."""
         with self._errors():
             require_source(self.engine)
 
@@ -84,11 +84,11 @@ class DatabaseSource(Source):
         return self.engine.url.render_as_string(hide_password=True)
 
     def prepare(self, patience: float) -> None:
-        """A transaction that is open now may have added its keys before there was a new chain."""
+        """Waits for open transactions: they may have added keys before the coming chain began."""
         self._wait(partial(self._wait_outside, self._database.wait_for_writers), patience)
 
     def settle(self, patience: float) -> None:
-        """An older snapshot still sees rows that were deleted before this one was taken."""
+        """Waits for older snapshots, which still see rows deleted before this one was taken."""
         self._wait(partial(self._wait_outside, self._database.wait_for_readers), patience)
 
     def _wait_outside(self, wait: abc.Callable[[Connection, float], None], patience: float) -> None:
@@ -111,12 +111,12 @@ class DatabaseSource(Source):
             yield connection
 
     def _why_another(self, raw: Any) -> str:
-        """Why the driver's connection would read something else than was seen before."""
+        """Why the driver's connection would read another table than was seen before."""
         return ""
 
     @contextmanager
     def _errors(self) -> abc.Iterator[None]:
-        """Errors of the database, and of the driver itself, as an error of ours."""
+        """Turns errors of the database and of the driver into SourceError."""
         try:
             yield
         except NotWhole as why:
@@ -126,7 +126,7 @@ class DatabaseSource(Source):
 
     @contextmanager
     def _named(self) -> abc.Iterator[None]:
-        """An error about missing rows names the source."""
+        """Adds the name of the source to errors about missing rows."""
         try:
             yield
         except Incomplete as why:
@@ -151,7 +151,7 @@ class SelectSource(DatabaseSource):
         return f"{self._shown}: {self._statement}"
 
     def count(self) -> int:
-        """By the database."""
+        """The number of rows, counted by the database."""
         with self._snapshot() as connection:
             return self._count(connection)
 
@@ -172,7 +172,7 @@ class SelectSource(DatabaseSource):
 class TableSource(DatabaseSource):
     """Columns of a table; several make tuples.
 
-    `parallel`: so many connections read ranges of the column, which must be a single one of
+    `parallel`: this many connections read ranges of the column, which must be a single one of
     integers, with an index.
     """
 
@@ -196,7 +196,7 @@ class TableSource(DatabaseSource):
         if parallel != 1:
             if why_not := self._why_not_parallel():
                 raise SourceError(f"{self.describe()} cannot be read in parallel: {why_not}")
-            self.reads_ahead = False  # every range does
+            self.reads_ahead = False  # each range reads ahead by itself
 
     def identity(self) -> dict[str, Any]:
         """The database, the columns and how they are ordered."""
@@ -216,7 +216,7 @@ class TableSource(DatabaseSource):
         }
 
     def proof(self) -> dict[str, Any]:
-        """A written SQLite file cannot be told from another one."""
+        """Facts outside the database: nothing inside tells a written SQLite file from another."""
         return self._database.proof(self.engine.url)
 
     def describe(self) -> str:
@@ -225,7 +225,7 @@ class TableSource(DatabaseSource):
         return f"{self._shown}: {self._table.fullname} ({names})"
 
     def count(self) -> int:
-        """By the database."""
+        """The number of rows, counted by the database."""
         with self._snapshot() as connection:
             return count_rows(connection, self._columns)
 
@@ -333,7 +333,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _position(row: Any) -> list[int | str] | None:
-    """The values of a row as JSON; None if one has no such form."""
+    """The values of a row as JSON; None if one of them cannot be written as JSON."""
     values = row if isinstance(row, tuple) else (row,)
     found = [str(value) if isinstance(value, UUID) else value for value in values]
     return found if all(type(value) in (int, str) for value in found) else None

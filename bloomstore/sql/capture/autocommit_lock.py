@@ -2,8 +2,8 @@
 
 Such a statement has no transaction that a build could see and wait for between the moment its keys
 are durable and the moment the server begins to run it. So each statement holds a shared flock on a
-file of the store's folder meanwhile, and the build takes it exclusively once. The lock of a killed
-process is gone with it.
+file of the store's folder during that time, and the build takes it exclusively once. The lock of a
+killed process ends with the process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AutocommitLock:
             fcntl.flock(file, fcntl.LOCK_SH)
 
     def release(self, context: Any) -> None:
-        """Gives it back after the statement has ended, well or not, if it was held."""
+        """Releases the lock after the statement has succeeded or failed, if it was held."""
         if (file := self._held.pop(context, None)) is not None:
             file.close()
 

@@ -1,7 +1,7 @@
 """Sees every write of an engine and makes its keys durable before the rows can be seen.
 
-Every statement passes these methods of the dialect once, whether the unit of work, a bulk form,
-Core or text has made it. They are wrapped.
+Every statement passes these methods of the dialect once, whether the unit of work, a bulk method,
+Core or text produced it. They are wrapped.
 
     do_execute, ...         keys among the parameters; those that the server makes are read from
                             the result before they are needed, at the latest in the durable step
@@ -13,7 +13,7 @@ Invariants
      invalidated first, because the pool would hand the open transaction to its next user.
   2. A fence of a transaction is raised while the transaction is open in the database, so a build
      that waits for open transactions has read its rows when the build lowers the fence.
-  3. Savepoints do not matter: keys of a rolled back one are spare keys. But the release of one may
+  3. Savepoints do not matter: keys of one that is rolled back are spare keys. But releasing one may
      be a commit on SQLite, whose driver sends no BEGIN before it.
 
 Wrapped methods are the last point before the driver, after every listener that may still write,
@@ -65,7 +65,7 @@ class Capture:
         self.plans = WritePlans(guards)
         self.settings = guards.settings
         self._pendings: OwnWritesByLoan[Pending] = OwnWritesByLoan()
-        self.written = self._pendings.by_reference  # all that is pending, by loan
+        self.written = self._pendings.by_reference  # every Pending, by the loan of its connection
         self._wraps: dict[Dialect, list[Wrap]] = {}  # engines with options share a dialect
 
     def listen(self, engine: Engine) -> None:
@@ -155,7 +155,7 @@ class Capture:
 
     def _around_twophase(self, wrap: Wrap, inner: Callable[..., Any]) -> Callable[..., Any]:
         def twophase(connection: Connection, *rest: Any, **named: Any) -> Any:
-            if wrap.is_active:  # a prepared transaction may be committed by anybody
+            if wrap.is_active:  # any connection may commit a prepared transaction
                 self._commits(connection.connection)
             return inner(connection, *rest, **named)
 
@@ -195,7 +195,7 @@ class Capture:
             if not connection.closed and not connection.invalidated:
                 pending = self._pendings.of(connection.connection)
                 if pending is not None and pending.waits_for(context):
-                    # Some of many rows may be there; and after an interrupt nothing is known.
+                    # Some of many rows may have been written; after an interrupt nothing is known.
                     is_refused = isinstance(error, connection.dialect.loaded_dbapi.Error)
                     with pending.lock:
                         pending.fails(has_written=context.executemany or not is_refused)
@@ -298,7 +298,7 @@ class Capture:
             if statement is not context.statement:
                 self._sees_text(connection, statement, context, pending.version)
             for guard, _ in plan.written:
-                pending.unknown[guard] = "another listener has changed what is sent"
+                pending.unknown[guard] = "another listener changed the statement before it was sent"
             if plan.written and is_autocommit(connection):
                 self._make_durable_before(context, pending)
 
@@ -377,7 +377,9 @@ class Capture:
             known = () if before is None else {guard for guard, _ in before.written}
             for guard in now:
                 if guard not in known:
-                    pending.unknown[guard] = "it was declared while its table was written to"
+                    pending.unknown[guard] = (
+                        "it was declared while a transaction was writing to its table"
+                    )
 
     def _make_durable_or_fail(self, connection: Connection, pending: Pending) -> None:
         """Makes the keys durable; an error takes the transaction with it (invariant 1)."""
@@ -397,7 +399,7 @@ class Capture:
         self._make_durable(pending)
 
     def _make_durable(self, pending: Pending) -> None:
-        """Adds the keys now, also if the application has a batch of the store open."""
+        """Adds the keys now, even if the application has a batch of the store open."""
         with pending.lock:
             self._look_again(pending)
             with self._guards.store.apart():

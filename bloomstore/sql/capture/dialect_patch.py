@@ -1,9 +1,9 @@
 """Replaces a dialect's method with a wrapper, and restores it.
 
-Several plugins may listen to one engine, begin and cease in any order, and while statements are
-sent: their wrappers around one method are put together anew each time, so that nothing is left
-behind. Where another library has wrapped the method since, ours stay below its wrapper and only
-pass calls on.
+Several plugins may listen to one engine, beginning and ceasing in any order while statements are
+sent. Their wrappers around one method are recombined each time, so that none is left behind. Where
+another library has wrapped the method since, our wrappers stay below its wrapper and only pass
+calls on.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ALTERED = Reason(ReasonCode.ALTERED, "perhaps altered by text or driver SQL")
 
 
 class Pending:
-    """Keys by guard; guards some of whose keys are not known, and why; deleted rows by guard."""
+    """Keys by guard, guards with unknown keys and the reason, and deleted rows by guard."""
 
     __slots__ = (
         "_context",
@@ -78,7 +78,7 @@ class Pending:
         waiting, self.waiting = self.waiting, None
         if waiting is not None and has_written:
             for guard, _ in waiting[0].made:
-                self.unknown[guard] = "a statement failed after it may have written rows"
+                self.unknown[guard] = "a statement failed and may have written rows"
 
     def sees(self, plan: WritePlan, context: Any) -> None:
         """Collects the keys of a statement that is about to be sent."""

@@ -1,7 +1,7 @@
-"""Whether a statement is sent otherwise than SQLAlchemy has made it: another listener changed it.
+"""Whether another listener changed a statement between SQLAlchemy and the driver.
 
-In: SQLAlchemy's execution context, the text and the parameters that the driver gets. Comments that
-a listener adds are no change.
+In: SQLAlchemy's execution context, the text and the parameters that the driver gets. A comment that
+a listener adds is not a change.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class WritePlan:
 
     written: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = ()
     deleted_from: tuple[ActiveGuard, ...] = ()
-    effects: Effect = Effect.NOTHING  # on the settings of the connection
+    effects: Effect = Effect.NOTHING  # of the statement on the connection's settings
     # Parts of `written`: all values are sent, or some come from the server.
     sent: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
     made: tuple[tuple[ActiveGuard, tuple[Source, ...]], ...] = field(init=False)
@@ -91,7 +91,7 @@ _PREFIXES = frozenset("OR REPLACE IGNORE ABORT FAIL ROLLBACK LOW_PRIORITY HIGH_P
 def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
     """The plan of one compiled statement; None if it may do more than its structure says.
 
-    Text inside of it, prefixes, suffixes, hints and functions of @compiles may do anything, and
+    Embedded text, prefixes, suffixes, hints and functions of @compiles may do anything, and
     options may bring a common table expression that writes. So the compiled text must be one
     statement, and have as many parts that write as the structure has.
     """
@@ -123,7 +123,7 @@ def plan_writes(compiled: SQLCompiler, guards_of: GuardsOf) -> WritePlan | None:
                 if isinstance(element, Insert) or _names_set(element, compiled) & _names(guard):
                     written.append((guard, (Nowhere("written through sqlalchemy.table()"),)))
             elif _sets_rowid(element, compiled, table, guard):
-                written.append((guard, (Nowhere("the rowid is set by another name"),)))
+                written.append((guard, (Nowhere("SQLite's rowid is set under another name"),)))
             elif isinstance(element, Insert):
                 sources = tuple(
                     _inserted(element, compiled, column) for column in _columns(table, guard)
@@ -216,7 +216,7 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
     if _names_loosely(values_of(statement), column):
-        return Nowhere("the column is named by another object")
+        return Nowhere("the statement names the column by another object")
     if column.primary_key:
         return Server(column, list(column.table.primary_key.columns).index(column))
     if column.server_default is not None or column.default is not None:
@@ -252,7 +252,7 @@ def _updated(statement: Update, compiled: SQLCompiler, column: Column[Any] | Non
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
     if _names_loosely(values_of(statement), column):
-        return Nowhere("the column is named by another object")
+        return Nowhere("the statement names the column by another object")
     if column.key in (compiled.column_keys or ()):
         return Nowhere("a renamed parameter")
     if column.server_onupdate is not None or column.onupdate is not None:

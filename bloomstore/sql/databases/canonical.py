@@ -43,10 +43,10 @@ class Unclear(Exception):
 class Canon:
     """The canonical form of one column: equal to another that has the same id.
 
-    `own` is a type whose values are their own key, so that fast paths need no call; subclasses of
-    it do not count; `stored` the same of values that are read back. `room` has those of them that
-    the column can hold: others are sent, so that the database says what it thinks of them.
-    `replaced` are keys that the database stores as something else. `of_stored` is the form of
+    `own` is a type whose values, not those of its subclasses, are their own keys, so that fast
+    paths need no call; `stored` is the same for values that are read back. `room` has the values
+    that the column can hold: a lookup of any other is sent, so that the database judges it.
+    `replaced` are keys whose values the database replaces. `of_stored` is the form of
     values that are read back, where more of them are stored than can be asked for.
     """
 
@@ -89,7 +89,7 @@ class Texts:
 
     def __init__(self, *, has_nul: bool = True, is_ascii: bool = False) -> None:
         self._has_nul = has_nul
-        self._is_ascii = is_ascii  # no other text is surely kept as it is
+        self._is_ascii = is_ascii  # other text may be stored differently
 
     def __contains__(self, value: object) -> bool:
         return (
@@ -133,7 +133,7 @@ NO_ROOM = "a number that the column cannot hold"
 
 
 def integers(bits: int, *, is_signed: bool = True) -> range:
-    """The range of an integer of so many bits."""
+    """The range of integers with this many bits."""
     return range(-(1 << bits - 1), 1 << bits - 1) if is_signed else range(1 << bits)
 
 
@@ -220,7 +220,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 TOO_LONG = "a text that is longer than the column"
-NOT_KEPT = "a text that cannot be sent, or that the column does not surely keep as it is"
+NOT_KEPT = "a text that cannot be sent, or that the column may store differently"
 
 
 def text(room: Container[str], length: int | None = None) -> Form:

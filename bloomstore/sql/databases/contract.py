@@ -41,12 +41,12 @@ class ColumnFacts:
     has_default: bool = (
         False  # the database may fill it in, although the application declares no default
     )
-    blurred: str = ""  # why the driver may read another value than the stored one; builds do not
+    blurred: str = ""  # why the driver may read another value than is stored; builds avoid it
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """One table: its columns by name, and by column what may change it without being seen."""
+    """One table: its columns by name, and by column the hazards that may change it unseen."""
 
     version: str
     columns: dict[str, ColumnFacts] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Traits:
     crash_loses_commits: bool = False
     # The key columns of an outbox have the types of the guarded columns.
     outbox_has_types: bool = True
-    # The SQL of the first transaction id whose keys an outbox has that is made now.
+    # SQL for the first transaction id whose keys an outbox created now will have.
     outbox_floor: str = "NULL"
 
 
@@ -103,7 +103,7 @@ class Database(Protocol):
         """The facts of a table; a missing table has a doubt."""
 
     def is_exact(self, cursor: Cursor) -> str:
-        """Why this connection may store something else than it is sent; "" if it cannot."""
+        """Why this connection may store another value than it is sent; "" if it cannot."""
 
     def wait_for_writers(self, connection: Connection, patience: float) -> None:
         """Returns when every transaction that was open at the call has ended. StillOpen if not."""
@@ -120,13 +120,13 @@ class Database(Protocol):
         """Why ORDER BY may compare only the beginning of these columns; "" if it never does."""
 
     def proof(self, url: URL) -> dict[str, Any]:
-        """Facts outside of the database that differ if it was replaced, where none inside does."""
+        """Facts outside the database that differ if it was replaced, where none inside differs."""
 
     def why_behind(self, connection: Connection) -> str:
-        """Why this server may lack what was committed on another; "" if it is the first to know."""
+        """Why this server may lack rows committed on another; "" if rows are committed here."""
 
     def begin_snapshot(self, connection: Connection) -> None:
-        """Makes the connection see one moment from now on, all rows of it or an error."""
+        """Makes the connection see one moment from now on: all of its rows, or an error."""
 
     def why_hidden(self, error: Exception) -> str:
         """Advice if the error means that the role must not see all rows; "" if it does not."""
@@ -140,13 +140,13 @@ class Database(Protocol):
         """The connection's isolation level, and settings that decide what names and values mean."""
 
     def outside(self, connection: Connection) -> Connection:
-        """The connection outside of any transaction, for waiting."""
+        """The connection outside any transaction, for waiting."""
 
     def commit_to_disk(self, connection: Connection) -> None:
         """Makes the commit of this transaction wait for the disk, and so for all before it."""
 
     def has_table(self, cursor: Cursor, name: str) -> bool:
-        """Whether a table is there, as far as a missing one would end the transaction."""
+        """Whether a table exists. Always True where an error would not end the transaction."""
 
     def snapshot_ids(self, connection: Connection) -> tuple[int, int]:
         """Xmin and xmax of the transaction's snapshot; zeros without transaction ids."""
@@ -166,7 +166,7 @@ class Database(Protocol):
         """The statements that drop an outbox and its triggers."""
 
     def on_conflict(self, table: str, key: str, counter: str) -> str:
-        """The end of an INSERT that adds 1 to a counter where the key is there already."""
+        """The end of an INSERT that adds 1 to a counter where the key exists already."""
 
 
 class StillOpen(Exception):

@@ -1,4 +1,4 @@
-"""Conversions of values by a driver: keys are known only if there are none.
+"""Whether a driver converts values: keys are known only if it does not.
 
 Programs may teach a driver to write or to read values in ways of their own: adapters of sqlite3,
 dumpers and loaders of psycopg, codecs of asyncpg, encoders and decoders of PyMySQL; or have it make
@@ -30,7 +30,7 @@ def doubt_of(raw: Any, dialect: Dialect) -> str:
     look = _LOOKS.get(dialect.driver)
     if look is None:
         known = ", ".join(sorted(_LOOKS))
-        return f"what the driver {dialect.driver} makes of values is not known: use {known}"
+        return f"how the driver {dialect.driver} converts values is not known: use {known}"
     return look(getattr(raw, "driver_connection", raw))
 
 
@@ -105,7 +105,7 @@ def _pymysql(raw: Any) -> str:
 
 @cache
 def _decoders() -> dict[int, Any]:
-    """By the number of a type what reads it: text and bytes are passed through."""
+    """The decoder of each type by its number; text and bytes are passed through."""
     converters: Any = importlib.import_module("pymysql.converters")
     types: Any = importlib.import_module("pymysql.constants.FIELD_TYPE")
     found: dict[int, Any] = {

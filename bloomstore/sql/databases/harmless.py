@@ -1,9 +1,9 @@
 """Functions, settings, extensions and pragmas that are known to be harmless in SQL text.
 
 A function that is listed here changes neither rows nor settings. Types and keywords that stand
-before a parenthesis are among them, because a text looks the same with them. Each kind of database
-has a list of its own: a name that it does not know itself is one of the application. Names that
-only its newer versions know are left out. What is missing costs a comparison of the connection's
+before a parenthesis are listed too, because they look like functions. Each kind of database
+has its own list: a name that it does not know itself belongs to the application. Names that
+only newer versions know are left out. A missing name costs a comparison of the connection's
 settings before the next answer, and nothing else.
 """
 
@@ -73,7 +73,7 @@ CALLED = {
     "mariadb": _MARIADB,
 }
 
-# Settings that say how long and how fast, never where a name leads nor what is stored.
+# Settings of time and speed, which change neither the meaning of names nor the stored values.
 SETTINGS = frozenset(
     """APPLICATION_NAME CLIENT_MIN_MESSAGES COMMIT_DELAY CONSTRAINT_EXCLUSION CURSOR_TUPLE_FRACTION
     DEADLOCK_TIMEOUT EFFECTIVE_CACHE_SIZE EFFECTIVE_IO_CONCURRENCY ENABLE_BITMAPSCAN
@@ -88,7 +88,7 @@ SETTINGS = frozenset(
     WORK_MEM""".split()
 )
 
-# They make no operator =, no cast and no trigger, and programs ask for them whenever they begin.
+# Extensions that make no operator =, no cast and no trigger, and that programs create at startup.
 EXTENSIONS = frozenset("BTREE_GIN PGCRYPTO PG_STAT_STATEMENTS PG_TRGM UNACCENT UUID-OSSP".split())
 
 PRAGMAS = frozenset(

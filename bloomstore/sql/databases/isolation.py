@@ -24,7 +24,7 @@ def allows_skipping(bind: Any) -> bool:
 
 
 def has_snapshots(bind: Any) -> bool:
-    """Whether a transaction goes on seeing what its first statement has seen."""
+    """Whether a transaction keeps seeing the moment of its first statement."""
     return level_of(bind) == "REPEATABLE READ" or traits_of(bind.dialect).has_snapshots
 
 
@@ -33,7 +33,7 @@ def is_autocommit(connection: Connection) -> bool:
     raw: Any = connection.connection.dbapi_connection
     if connection.dialect.detect_autocommit_setting(raw):
         return True
-    # Python 3.12 has a way of its own: sqlite3.connect(..., autocommit=True).
+    # Python 3.12 has its own switch: sqlite3.connect(..., autocommit=True).
     return connection.dialect.name == "sqlite" and getattr(raw, "autocommit", None) is True
 
 

@@ -13,7 +13,7 @@ def holders(*files: Path) -> str:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return ""
-    # 1: POSIX  ADVISORY  WRITE 4711 08:01:131 128 128; lines of those who wait have an arrow.
+    # 1: POSIX  ADVISORY  WRITE 4711 08:01:131 128 128; lines of waiting processes have an arrow.
     fields = [line.split() for line in lines if "->" not in line]
     processes = {int(each[4]) for each in fields if each[5].rpartition(":")[2] in inodes}
     return ", ".join(_named(process) for process in sorted(processes) if process > 0)

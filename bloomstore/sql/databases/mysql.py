@@ -73,13 +73,13 @@ _ACTIVE = re.compile(r"^---TRANSACTION (\S+), ACTIVE", re.MULTILINE)
 def wait_for_writers(connection: Connection, patience: float) -> None:
     """Waits for every InnoDB transaction of this moment, prepared ones too.
 
-    Not from information_schema.innodb_trx: it shows an old moment while anybody else reads it
+    Not from information_schema.innodb_trx: it shows an old moment while another client reads it
     every 100 ms.
     """
     ends = time.monotonic() + patience
     open_now = _open_transactions(connection)
     if open_now:
-        gc.collect()  # sessions that a program has forgotten give their connections back
+        gc.collect()  # sessions that the program no longer references return their connections
     while open_now:
         if time.monotonic() > ends:
             raise StillOpen("; ".join(_shown(connection, open_now)))
@@ -106,7 +106,7 @@ def _shown(connection: Connection, transactions: set[str]) -> list[str]:
 
 def _open_transactions(connection: Connection) -> set[str]:
     status = connection.exec_driver_sql("SHOW ENGINE INNODB STATUS").one()[2]
-    if _TRUNCATED in status:  # it has at most a megabyte, and leaves transactions out
+    if _TRUNCATED in status:  # the status has at most a megabyte, and leaves transactions out
         raise StillOpen("more transactions than SHOW ENGINE INNODB STATUS can list")
     return set(_ACTIVE.findall(status))
 
@@ -116,7 +116,7 @@ wait_for_readers = wait_for_writers
 
 
 def mark(connection: Connection, schema: str | None, table: str) -> str:
-    """When it was created, or altered."""
+    """The time when the table was created or altered."""
     created = connection.execute(
         text(f"SELECT create_time FROM information_schema.tables WHERE {_OF_TABLE}"),
         {"schema": schema, "table": table},
@@ -127,7 +127,7 @@ def mark(connection: Connection, schema: str | None, table: str) -> str:
 def why_not_whole(
     connection: Connection, schema: str | None, table: str, columns: Sequence[str]
 ) -> str:
-    """Without an index that gives the order, texts are sorted by their first bytes only.
+    """Texts are sorted by their first bytes only, unless an index gives the order.
 
     So many are kept as max_sort_length says, 1024 by default. Of the collations that are not known
     to need fewer, a character may take 8.
@@ -152,14 +152,14 @@ def why_not_whole(
 
 
 def proof(url: URL) -> dict[str, Any]:
-    """The identity tells everything."""
+    """Nothing: the identity already differs."""
     return {}
 
 
 def why_behind(connection: Connection) -> str:
-    """A replica may lag; where the role may not ask whether it is one, a running thread tells.
+    """A replica may lag. Where the role may not ask, a running replication thread shows one.
 
-    A server that is read-only is one in all likelihood, also while its replication is stopped.
+    A read-only server is most likely a replica, even while its replication is stopped.
     """
     if connection.exec_driver_sql("SELECT @@GLOBAL.read_only").scalar_one():
         return f"the server is read-only, {_BEHIND}"
@@ -176,12 +176,12 @@ def why_behind(connection: Connection) -> str:
 
 
 def why_hidden(error: Exception) -> str:
-    """Privileges are of tables and columns: without them a statement fails."""
+    """Always "": privileges are for tables and columns, and a statement without them fails."""
     return ""
 
 
 def begin_snapshot(connection: Connection) -> None:
-    """One moment from here on."""
+    """Begins a transaction that sees one moment."""
     connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT")
 
 
@@ -199,12 +199,12 @@ _SETTINGS = (
 
 
 def why_missing(url: URL) -> str:
-    """Only the server knows."""
+    """Always "": only the server knows."""
     return ""
 
 
 def read_settings(cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
-    """The default database, and what decides how values are sent and stored."""
+    """The isolation level, the default database, and settings for sending and storing values."""
     wanted = ", ".join(map(quoted, _SETTINGS))
     values = dict(rows(cursor, f"SHOW SESSION VARIABLES WHERE Variable_name IN ({wanted})"))
     levels = [values.pop(name) for name in _SETTINGS[:2] if name in values]
@@ -213,7 +213,7 @@ def read_settings(cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
 
 
 def outside(connection: Connection) -> Connection:
-    """Each statement is a transaction of its own."""
+    """The connection under AUTOCOMMIT: each statement is its own transaction."""
     return connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
@@ -222,17 +222,17 @@ def commit_to_disk(connection: Connection) -> None:
 
 
 def has_table(cursor: Cursor, name: str) -> bool:
-    """A missing table raises an error and ends nothing."""
+    """Always True: a missing table raises an error that does not end the transaction."""
     return True
 
 
 def snapshot_ids(connection: Connection) -> tuple[int, int]:
-    """Ids of transactions are not shown to them."""
+    """Zeros: transactions cannot read their ids."""
     return 0, 0
 
 
 def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Drivers read by the type of the result, whatever was declared."""
+    """The column itself: drivers convert by the type of the result, not the declared one."""
     return column
 
 
@@ -240,12 +240,12 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def outbox_schema(dialect: Dialect, schema: str | None) -> str | None:
-    """As declared."""
+    """The schema as declared."""
     return schema
 
 
 def create_outbox(names: OutboxNames) -> Iterator[str]:
-    """Keys with an id that is never used again.
+    """Statements for an outbox whose rows have an id that is never used again.
 
     Clients end a statement at every semicolon, so the body of a trigger is one statement.
     """
@@ -264,12 +264,12 @@ def create_outbox(names: OutboxNames) -> Iterator[str]:
 
 
 def drop_outbox(names: OutboxNames) -> Iterator[str]:
-    """Triggers are in the schema of their table."""
+    """Drops the triggers, which are in the schema of their table, and the outbox."""
     for name in (names.inserts, names.updates):
         yield f"DROP TRIGGER IF EXISTS {names.in_schema(name)}"
     yield f"DROP TABLE IF EXISTS {names.full_outbox}"
 
 
 def on_conflict(table: str, key: str, counter: str) -> str:
-    """Whichever key it is."""
+    """MySQL's form, which names no key."""
     return f"ON DUPLICATE KEY UPDATE {counter} = {counter} + 1"

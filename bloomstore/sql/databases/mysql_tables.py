@@ -24,11 +24,11 @@ _KEEP_ASCII = frozenset(
 )
 _TEXTS = ("varchar", "char", "tinytext", "text", "mediumtext", "longtext")
 _BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
-_PARTITIONED = "the table is partitioned: EXCHANGE PARTITION and CONVERT TABLE bring in rows unseen"
+_PARTITIONED = "the table is partitioned: EXCHANGE PARTITION and CONVERT TABLE add rows unseen"
 
 
 def read_table(cursor: Cursor, schema: str | None, table: str) -> TableFacts:
-    """Everything from information_schema."""
+    """The facts of one table, all from information_schema."""
     ((version,),) = rows(cursor, "SELECT VERSION()")
     version = ".".join(version.split(".")[:2])
     where = f"table_schema = {'DATABASE()' if schema is None else quoted(schema)}"
@@ -97,7 +97,7 @@ def _writing(cursor: Cursor, table: str) -> set[str]:
     names, before = {table}, set[str]()
     while names != before:
         before = set(names)
-        for name, body in routines:  # a body that must not be read may do anything
+        for name, body in routines:  # a body that may not be read may do anything
             if body is None or any(mentions(body, each) for each in before):
                 names.add(name)
     return names
@@ -121,7 +121,7 @@ def _column(
         return ColumnFacts(column_type, collation, doubt="it changes with every UPDATE")
     form: Canon | None = None
     if data_type in _INTEGERS:
-        # An AUTO_INCREMENT column makes a number of its own out of 0.
+        # An AUTO_INCREMENT column replaces 0 with a new number.
         replaced = (0,) if "auto_increment" in extra.lower() else ()
         room = canonical.integers(_INTEGERS[data_type], is_signed="unsigned" not in column_type)
         form = Canon("integer only/1", canonical.integer(room), int, replaced, room=room)
@@ -129,7 +129,7 @@ def _column(
         if not collation.endswith("_bin"):
             return ColumnFacts(column_type, collation, doubt=f"collation {collation} is not binary")
         if characters not in _KEEP_ASCII and characters not in _UNICODE:
-            doubt = f"what character set {characters} makes of text is not known"
+            doubt = f"how character set {characters} stores text is not known"
             return ColumnFacts(column_type, collation, doubt=doubt)
         form = _text(data_type, collation, characters in _UNICODE, int(length or 0))
     elif data_type in _BYTES:

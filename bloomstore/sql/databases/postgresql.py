@@ -109,7 +109,7 @@ def _shown(waited_for: Sequence[Any], prepared: Sequence[Any]) -> list[str]:
         for pid, user, application, since, state, query in waited_for
     ]
     shown += [f"prepared {gid!r} of {owner} since {since}" for gid, owner, since in prepared]
-    return shown or ["transactions that are in no list, as those of background processes"]
+    return shown or ["transactions that no view lists, such as those of background processes"]
 
 
 # Transactions that only read are among those that it waits for.
@@ -117,7 +117,7 @@ wait_for_readers = wait_for_writers
 
 
 def mark(connection: Connection, schema: str | None, table: str) -> str:
-    """Its number, and the versions of the collations that order its texts."""
+    """The oid of the table, and the versions of the collations that order its texts."""
     quote = connection.dialect.identifier_preparer.quote_identifier
     full = ".".join(quote(part) for part in (schema, table) if part is not None)
     marks = connection.execute(
@@ -134,27 +134,27 @@ def mark(connection: Connection, schema: str | None, table: str) -> str:
 def why_not_whole(
     connection: Connection, schema: str | None, table: str, columns: Sequence[str]
 ) -> str:
-    """Everything is compared whole."""
+    """Always "": ORDER BY compares whole values."""
     return ""
 
 
 def proof(url: URL) -> dict[str, Any]:
-    """The identity tells everything."""
+    """Nothing: the identity already differs."""
     return {}
 
 
 def why_behind(connection: Connection) -> str:
-    """A standby replays what its primary has committed some time ago."""
+    """A standby replays commits of its primary with a delay."""
     if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar_one():
         return "the server is a standby, which may lack the newest rows: read from its primary"
     return ""
 
 
 def begin_snapshot(connection: Connection) -> None:
-    """REPEATABLE READ sees the moment of its first statement.
+    """Begins REPEATABLE READ, which sees the moment of its first statement.
 
-    Row level security would leave rows out without a word; like this it raises. Floats are read to
-    the last digit.
+    Row level security would leave rows out silently; with row_security off it raises an error.
+    Floats are read to the last digit.
     """
     connection.exec_driver_sql("SET TRANSACTION READ ONLY")
     connection.exec_driver_sql("SET LOCAL row_security = off")
@@ -162,7 +162,7 @@ def begin_snapshot(connection: Connection) -> None:
 
 
 def why_hidden(error: Exception) -> str:
-    """Of a privilege that is missing, or a policy that would hide rows."""
+    """Advice for a missing privilege, or for a policy that would hide rows."""
     cause = getattr(error, "orig", None) or error
     code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     if code != "42501":
@@ -186,12 +186,12 @@ _SETTINGS = (
 
 
 def why_missing(url: URL) -> str:
-    """Only the server knows."""
+    """Always "": only the server knows."""
     return ""
 
 
 def read_settings(cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
-    """Not to_regclass: it raises where a schema must not be used, and ends the transaction."""
+    """Not by to_regclass: for a schema that may not be used it raises and ends the transaction."""
     names = ", ".join(quoted(name) for schema, name in places if schema is None) or "''"
     settings = ", ".join(f"pg_catalog.current_setting('{name}')" for name in _SETTINGS)
     ((level, *values),) = rows(
@@ -205,7 +205,7 @@ def read_settings(cursor: Cursor, places: Iterable[Place]) -> SettingsRead:
 
 
 def outside(connection: Connection) -> Connection:
-    """Each statement is a transaction of its own."""
+    """The connection under AUTOCOMMIT: each statement is its own transaction."""
     return connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
@@ -220,13 +220,13 @@ def has_table(cursor: Cursor, name: str) -> bool:
 
 
 def snapshot_ids(connection: Connection) -> tuple[int, int]:
-    """Of the transaction that is open, or of one that this begins."""
+    """The ids of the open transaction's snapshot; begins a transaction if there is none."""
     xmin, xmax = connection.exec_driver_sql(f"SELECT {XMIN}, {XMAX}").one()
     return xmin, xmax
 
 
 def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Drivers read by the type of the result, whatever was declared."""
+    """The column itself: drivers convert by the type of the result, not the declared one."""
     return column
 
 
@@ -234,14 +234,14 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def outbox_schema(dialect: Dialect, schema: str | None) -> str | None:
-    """Always one: functions that run as another role must not look a name up."""
+    """Always a schema: functions that run as another role must not search for names."""
     return schema or getattr(dialect, "default_schema_name", None) or "public"
 
 
 def create_outbox(names: OutboxNames) -> Iterator[str]:
-    """Keys with the id of the writing transaction, written as the owner of the function.
+    """Statements for an outbox of keys with the id of the writing transaction.
 
-    So writers need no right to the outbox.
+    Triggers write as the owner of their function, so writers need no right to the outbox.
     """
     outbox = names.full_outbox
     yield (
@@ -266,7 +266,7 @@ def create_outbox(names: OutboxNames) -> Iterator[str]:
 
 
 def drop_outbox(names: OutboxNames) -> Iterator[str]:
-    """Triggers belong to their table and have no schema."""
+    """Drops the triggers, which belong to their table and have no schema, and the outbox."""
     for name in (names.inserts, names.updates):
         yield f"DROP TRIGGER IF EXISTS {names.quote(name)} ON {names.full_table}"
     yield f"DROP FUNCTION IF EXISTS {names.full_outbox}()"
@@ -274,5 +274,5 @@ def drop_outbox(names: OutboxNames) -> Iterator[str]:
 
 
 def on_conflict(table: str, key: str, counter: str) -> str:
-    """The counter of the row that is there."""
+    """PostgreSQL's form, which adds to the counter of the existing row."""
     return f"ON CONFLICT ({key}) DO UPDATE SET {counter} = {table}.{counter} + 1"

@@ -121,7 +121,7 @@ def wait_for_readers(connection: Connection, patience: float) -> None:
     """Readers of an older moment keep a WAL from being copied; without one there are none.
 
     (Without a WAL no commit ends while a transaction reads.) The busy timeout is 0 meanwhile,
-    because waiting inside of SQLite would keep writers out.
+    because waiting inside SQLite would keep writers out.
     """
     if connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
         return
@@ -242,12 +242,12 @@ def commit_to_disk(connection: Connection) -> None:
 
 
 def has_table(cursor: Cursor, name: str) -> bool:
-    """A missing table raises an error and ends nothing."""
+    """Always True: a missing table raises an error that does not end the transaction."""
     return True
 
 
 def snapshot_ids(connection: Connection) -> tuple[int, int]:
-    """Transactions have no ids."""
+    """Zeros: transactions have no ids."""
     return 0, 0
 
 

@@ -114,7 +114,7 @@ class Statement:
         return set(self.kinds) <= {"w", "n", *more}
 
     def is_verb(self, place: int) -> bool:
-        """Whether a statement begins here, or one inside of this one, that changes rows."""
+        """Whether a statement begins here, or one inside this one, that changes rows."""
         return (
             self.kinds[place] == "w"
             and self.texts[place] in _VERBS

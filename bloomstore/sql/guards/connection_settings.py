@@ -1,15 +1,15 @@
 """Whether a connection has the settings with which guards were compared with its database.
 
-Where a name without a schema leads, what is stored of a value, and what a transaction sees depend
-on settings of the connection: search_path, the role, the default database, sql_mode, temporary
-tables and triggers, the isolation level. They are read when guards meet the database, and again
-before the next answer on a connection where they may have changed:
+The table that a name without a schema means, the stored form of a value, and the rows that a
+transaction sees depend on settings of the connection: search_path, the role, the default database,
+sql_mode, temporary tables and triggers, the isolation level. They are read when guards meet the
+database, and again before the next answer on a connection where they may have changed:
   1. text was sent that is not known to leave them alone (sql_text.py);
   2. another listener hears of the pool or of the beginning of transactions (foreign_listeners.py)
      and may have set them by a raw cursor. Then they are read once in each transaction.
 
 A comparison holds for one transaction if the text was sent in it, because a rollback brings back
-the settings of before. A comparison in a later transaction holds until the next such text.
+the earlier settings. A comparison in a later transaction holds until the next such text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Settings:
 
     def learn(self, dialect: Dialect, raw: Any, places: Iterable[Place]) -> None:
         """Reads them on a connection that guards are compared with; ends its transaction."""
-        self._known.pop(id(dialect), None)  # nothing is like what could not be read
+        self._known.pop(id(dialect), None)  # if reading fails, nothing compares equal
         wanted = sorted(set(places), key=str)
         with contextlib.suppress(Exception):  # of any driver
             self._known[id(dialect)] = wanted, _read(dialect, raw, wanted)
@@ -71,7 +71,7 @@ class Settings:
         try:
             info = connection.info
         except NotImplementedError:
-            return  # SQLAlchemy looks at its first connection, before anybody else has it
+            return  # SQLAlchemy inspects its first connection before lending it
         changed: Changed | None = info.get(CHANGED)
         sets = effects & (Effect.SETS | Effect.SETS_LOCALLY | Effect.SETS_UNSEEN)
         if changed is None:
@@ -94,7 +94,7 @@ class Settings:
     def hold(self, connection: Connection, *, is_meddled: bool = False) -> bool:
         """Whether the connection has the settings that guards were compared with; may ask it.
 
-        `is_meddled`: others were told when its transaction began.
+        `is_meddled`: foreign listeners were told when its transaction began.
         """
         changed: Changed | None = connection.info.get(CHANGED)
         is_meddled = is_meddled or foreign_listeners.may_set(connection)
@@ -148,7 +148,7 @@ class Settings:
             level, now = _read(connection.dialect, raw, places)
             if is_alone:
                 raw.rollback()
-        except Exception:  # noqa: BLE001  of any driver; the next statement will say what is wrong
+        except Exception:  # noqa: BLE001  any driver's; the next statement will raise it
             return False
         expected = level_of(connection)
         if expected == "AUTOCOMMIT":
@@ -165,7 +165,7 @@ def may_have_changed(connection: Connection) -> bool:
 
 
 def no_transaction() -> None:
-    """The weak reference of no transaction."""
+    """Stands for a weak reference to a transaction when there is none."""
 
 
 def _read(dialect: Dialect, raw: Any, places: list[Place]) -> SettingsRead:

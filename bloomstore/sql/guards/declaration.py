@@ -5,8 +5,8 @@
     class Member(Base):
         __bloomstore__ = Guard("team_id", "email")          # one key of two columns
 
-Core tables say the same with Column(info=...) and Table(info=...). Nothing here touches a database:
-what is declared becomes active in guard.py.
+Core tables use Column(info=...) and Table(info=...). Nothing here touches a database; guard.py has
+the guard that works by a declaration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Guard:
     writes through a view.
     `feed="outbox"` is for writers that no plugin sees: triggers write their keys to an outbox, see
     `create_guard_outbox`. PostgreSQL is exact, and is asked in a transaction. Elsewhere a follower
-    must run and answers are as old as its last pass: `staleness` allows so many seconds.
+    must run, and answers are as old as its last pass: at most `staleness` seconds.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Guard:
             raise SpecError(f"the name of a guard is a text, got {name!r}")
         self.columns = columns
         # A key is one line of memory. In slices it is one line per hash, and a list of 10 000 keys
-        # takes half as long again; for that a stage has 14 % more bits, 21 per key at 0.1 %.
+        # takes half as long again. The price is 14 % more bits per stage, 21 per key at 0.1 %.
         self.spec = Scalable(
             target_error=target_error, initial_capacity=initial_capacity, layout="blocked"
         )
@@ -96,7 +96,7 @@ class Declared:
 
 
 def name_of(table: str, columns: Sequence[str], schema: str | None) -> str:
-    """The name of a guard that is given none."""
+    """The name of a guard that is declared without one."""
     full = table if schema is None else f"{schema}.{table}"
     return f"{full}.{columns[0]}" if len(columns) == 1 else f"{full}({', '.join(columns)})"
 
@@ -140,7 +140,7 @@ def _declare(guard: Guard, table: Table, columns: tuple[Column[object], ...]) ->
         if has_bind_expression(column.type):
             raise SpecError(
                 f"{where} is a {type(column.type).__name__} with an SQL expression around each"
-                " value: what is stored is not what is sent, so it cannot be guarded"
+                " value: the stored value is not the one that is sent, so it cannot be guarded"
             )
         for key in column.foreign_keys:
             cascades = (key.onupdate or "").upper() in ("CASCADE", "SET DEFAULT")

@@ -1,11 +1,12 @@
-"""Foreign listeners of a session, a connection or a pool, and what they may change unheard.
+"""Foreign listeners of a session, a connection or a pool, and the changes they may make.
 
-A guard that answers sends nothing: listeners that would have changed the question, or the settings
-of the connection that it is asked on, are not heard. Where there are such, the question is sent.
+A lookup that a guard answers is not sent, so listeners that would have changed it, or the settings
+of its connection, are not called. Where there are such listeners, the lookup is sent.
 
-Most listeners of statements count or log them. One that leads each statement to its tenant uses the
-connection or the cursor that it is given; one whose code never looks at them cannot. So the code of
-a listener is read: what takes these arguments, for anything but `conn.info`, may change settings.
+Most listeners of statements count or log them. A listener that leads each statement to its tenant
+uses the connection or the cursor that it is given; a listener whose code never looks at them
+cannot. So the code of a listener is read: if it uses these arguments for anything but `conn.info`,
+it may change settings.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from bloomstore.sql.sqlalchemy_private import connects_by_dialect, has_events
 # Events of statements and transactions, whose listeners are given a connection.
 _TOLD = """before_execute after_execute before_cursor_execute after_cursor_execute commit rollback
     rollback_savepoint release_savepoint set_connection_execution_options""".split()
-# Arguments of them that are no way to the connection.
+# Arguments of these events that do not lead to the connection.
 _MATTER = frozenset(
     """statement clauseelement multiparams params execution_options parameters executemany opts
     name""".split()
 )
-# A listener that has come by a connection in another way uses it by one of these.
+# A listener that got a connection in another way uses it by one of these names.
 _USED = frozenset(
     """execute executemany exec_driver_sql scalar scalars callproc cursor connection connect
     dbapi_connection driver_connection raw_connection""".split()
 )
-# The places among their arguments of what has the values of a statement, which may be changed
-# where they are; and how that is done.
+# Indexes of the arguments that hold the values of a statement, which may be changed in place, and
+# the names of methods that do so.
 _VALUES = {"before_execute": (1, 2, 3), "before_cursor_execute": (3,)}
 _CHANGES = frozenset("update pop popitem clear __setitem__ __delitem__ setattr".split())
 
 
 def may_set(connection: Connection) -> bool:
-    """Whether others are told when the connection is lent, begins or returns: they may use it."""
+    """Whether foreign listeners hear when the connection is lent, begins or returns, and use it."""
     engine, pool = connection.engine, connection.engine.pool.dispatch
     if are_foreign(pool.checkout) or are_foreign(pool.checkin) or are_foreign(pool.reset):
         return True
@@ -56,7 +57,7 @@ def may_set(connection: Connection) -> bool:
 
 
 def may_set_next(engine: Engine) -> bool:
-    """The same of the connection that the pool lends next.
+    """The same for the connection that the pool lends next.
 
     A pool that keeps nothing makes a new connection each time, and a listener that is told of it
     may lead it to another tenant.
@@ -75,15 +76,15 @@ def may_set_next(engine: Engine) -> bool:
 
 
 def _are_told_of_begin(bind: Connection | Engine) -> bool:
-    """Not on SQLite: its driver needs a listener that sends BEGIN, and a file is its one place."""
+    """Never on SQLite: its driver needs a listener that sends BEGIN, and one file has one place."""
     return traits_of(bind.dialect).can_redirect_names and bool(bind.dispatch.begin)
 
 
 def may_rewrite(bind: Connection | Engine) -> bool:
-    """Whether others may replace a statement, or its values, on their way to the driver.
+    """Whether foreign listeners may replace a statement, or its values, before the driver gets it.
 
-    Those of before_execute and before_cursor_execute that return nothing replace none: SQLAlchemy
-    wraps them. But they may change values where they are.
+    Listeners of before_execute and before_cursor_execute that return nothing, which SQLAlchemy
+    wraps, replace no statement. But they may change values in place.
     """
     engine = bind.engine
     if has_events(engine.dialect) and are_foreign(engine.dialect.dispatch.do_execute):
@@ -107,7 +108,7 @@ def _is_wrapped(listener: Any) -> bool:
 
 
 def may_use(bind: Connection | Engine, *events: str) -> bool:
-    """Whether others that are told of these events may use the connection that they are given."""
+    """Whether foreign listeners of these events may use the connection that they are given."""
     heard = bind.dispatch
     return any(
         not is_own(listener) and _may_use_connection(listener)
@@ -117,7 +118,7 @@ def may_use(bind: Connection | Engine, *events: str) -> bool:
 
 
 def may_change_values(bind: Connection | Engine) -> bool:
-    """Whether others that are told of a statement may change its values where they are."""
+    """Whether foreign listeners that hear of a statement may change its values in place."""
     heard = bind.dispatch
     return any(
         code is None or _changes(code, tuple(place + is_method for place in places))
@@ -148,7 +149,7 @@ def _read(listener: Any) -> list[tuple[CodeType | None, bool]]:
 
 @functools.lru_cache(maxsize=1000)
 def _changes(code: CodeType, places: tuple[int, ...]) -> bool:
-    """Whether a function looks at one of these arguments, and changes something that may be it."""
+    """Whether a function reads one of these arguments, and changes an object that may be it."""
     given = {name for place, name in enumerate(_arguments(code)) if place in places}
     given.update(_arguments(code)[code.co_argcount :])  # *arguments, and those that have names
     codes = list(_codes(code))
@@ -158,7 +159,7 @@ def _changes(code: CodeType, places: tuple[int, ...]) -> bool:
 
 
 def _stores(code: CodeType) -> bool:
-    """Whether it sets an item or an attribute of anything but `self` and `variable.info`."""
+    """Whether the code sets an item or attribute of anything but `self` and `variable.info`."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
     for place, step in enumerate(steps):
         if step.opname == "STORE_ATTR":
@@ -174,7 +175,7 @@ def _stores(code: CodeType) -> bool:
 
 @functools.lru_cache(maxsize=1000)
 def _takes_connection(code: CodeType) -> bool:
-    """Whether a function looks at an argument that leads to the connection, or uses another one."""
+    """Whether a function reads an argument that leads to the connection, or uses another one."""
     given = {name for name in _arguments(code) if name not in _MATTER} - {"self", "cls"}
     return any(
         given.intersection(_looked_at(each)) or _USED.intersection(each.co_names)
@@ -189,7 +190,7 @@ def _arguments(code: CodeType) -> tuple[str, ...]:
 
 
 def _looked_at(code: CodeType) -> Iterator[str]:
-    """The names of the variables whose values are taken, but for those of `variable.info`."""
+    """The names of the variables whose values are read, except in `variable.info`."""
     steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
     for step, after in zip(steps, [*steps[1:], None], strict=True):
         # From 3.13 on one instruction may take two variables, or store one and take another.
@@ -201,7 +202,7 @@ def _looked_at(code: CodeType) -> Iterator[str]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of all functions inside of it."""
+    """The code of a function and of all functions inside it."""
     yield code
     for inside in code.co_consts:
         if isinstance(inside, CodeType):
@@ -227,6 +228,6 @@ def _is_ours(module: str | None) -> bool:
 
 
 def _is_of_application(listener: Any) -> bool:
-    """Neither ours nor one that SQLAlchemy itself has for each new connection."""
+    """Whether a listener is neither ours nor one that SQLAlchemy has for each new connection."""
     module = str(getattr(listener, "__module__", ""))
     return not module.startswith(("bloomstore.", "sqlalchemy."))

@@ -1,8 +1,8 @@
 """A guard at work: it answers lookups and takes the keys of written rows.
 
-In: values as the application has them. Out: an Answer. A guard says ABSENT only if its filter is
-believed (trust.py), is sound and has no fence, which the catalog tells to every process; anything
-else is UNKNOWN, with the reason.
+In: values as the application has them. Out: an Answer. A guard answers ABSENT or MAYBE only if its
+filter is believed (trust.py), is sound and has no fence; fences are in the catalog, so every
+process sees them. Otherwise it answers UNKNOWN, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bloomstore.sql.guards.record import Record, change_record
 from bloomstore.sql.guards.trust import TrustedFilter
 
 DELETES_NOTED = 1000  # rows: a change of the record is a durable commit
-WRITTEN = "this transaction has written keys that are not known"
+WRITTEN = "this transaction has written rows whose keys are not known"
 
 
 class ActiveGuard(TrustedFilter):
@@ -47,7 +47,7 @@ class ActiveGuard(TrustedFilter):
         return answer
 
     def answer(self, value: object, own_writes: OwnWrites | None = None) -> Answer:
-        """The same, not counted: a session counts what a `get` came to instead."""
+        """The same, not counted: for a `get` the session counts the outcome instead."""
         try:
             believed = self.believed()
             if believed is None:
@@ -116,7 +116,7 @@ class ActiveGuard(TrustedFilter):
         return keys.key_of(value)
 
     def stores(self, value: object, type_: Any) -> bool:
-        """Whether a value, sent as its own type says, is the key of its row as it is."""
+        """Whether a value that is sent with this type is, unchanged, the key of its row."""
         keys = self._keys
         return (
             type(value) is self.own
@@ -140,7 +140,7 @@ class ActiveGuard(TrustedFilter):
         return self.has_outbox and bool((record := self.record()).feed or record.feed_building)
 
     def add(self, keys: set[Key]) -> None:
-        """Adds keys durably; a filter of another form is fenced instead."""
+        """Adds keys durably; fences the filter instead if it was built with another key form."""
         if self.doubt and self._still_doubts() and not self._has_its_form():
             self.fence(f"written in doubt: {self.doubt}")
             return
@@ -151,7 +151,7 @@ class ActiveGuard(TrustedFilter):
             else:
                 self.filter.add_many(list(keys))
         except (KeyTypeError, KeyValueError, FilterFull) as error:
-            # The database has taken the row: no transaction is lost for want of a key.
+            # The database accepted the row, so the transaction must not fail for its key.
             self.fence(f"a key cannot be added: {error}")
         except FilterNotFound:
             self.reopen()
@@ -161,13 +161,13 @@ class ActiveGuard(TrustedFilter):
                 self.fence("written while its filter was replaced")
 
     def count_deleted(self, count: int) -> None:
-        """Deleted rows leave their keys behind; how many is written down now and then."""
+        """Counts deleted rows, whose keys stay in the filter; now and then updates the record."""
         self.metrics.deleted += count
         if self.metrics.deleted >= DELETES_NOTED:
             self.note_deleted()
 
     def note_deleted(self) -> None:
-        """Adds what this process has counted to the record, which outlives it."""
+        """Adds this process's count of deleted rows to the record, which outlives the process."""
         count, self.metrics.deleted = self.metrics.deleted, 0
 
         def add(record: Record) -> None:

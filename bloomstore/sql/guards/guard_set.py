@@ -1,8 +1,8 @@
-"""The guards of one plugin: which of them a table has, and what they know of their database.
+"""The guards of one plugin: finds those of a table, and compares all with the live database.
 
-Filters of the store whose guards this program does not declare are known by their notes: an older
-release, a script, a reflected table may write to the same tables. It cannot make their keys, so it
-fences them.
+This program may lack some guards of the store, as an older release, a script or a reflected table
+does, and still write to their tables. It knows them by their records. It cannot make their keys, so
+it fences their filters.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Guards:
             yield from guards
 
     def everything(self) -> Iterator[ActiveGuard]:
-        """All guards, those that only other programs declare too."""
+        """All guards, including those that only other programs declare."""
         yield from self
         yield from list(self._undeclared.values())
 
@@ -83,10 +83,10 @@ class Guards:
         self._changed()
 
     def refresh(self) -> int:
-        """Another process may have declared a guard: this one must fence it from now on.
+        """Finds guards that another process has declared: this one must fence them from now on.
 
-        Returns how often new ones came, of this process or another. What was written before they
-        were declared is read by the build that makes them valid: it waits for transactions that
+        Returns how often new guards came, from this process or another. Rows written before they
+        were declared are read by the build that makes them valid: it waits for transactions that
         were open then.
         """
         try:
@@ -97,7 +97,7 @@ class Guards:
             with self._refreshing:
                 self._read_records()
                 self._generation = (
-                    generation  # last: a thread that reads it must see its guards, too
+                    generation  # assigned last: a thread that reads it must see its guards too
                 )
         return self._version
 
@@ -135,7 +135,7 @@ class Guards:
         ]
 
     def _is_one(self, declared: str | None, asked: str | None) -> bool:
-        """Whether both are one schema for certain."""
+        """Whether both certainly name one schema."""
         default = self._default_schema
         return declared == asked or (default is not None and {declared, asked} == {None, default})
 
@@ -203,12 +203,14 @@ class Guards:
                 guard.meet(live, token)
                 met += 1
         except BloomStoreError as error:  # a closed store must not break the application
-            log.warning("guards could not be compared with their database: %s", error)
+            log.warning(
+                "guards could not be compared with their database, and answer UNKNOWN: %s", error
+            )
             for guard in guards[met:]:
                 guard.forget_database()  # it may have changed
 
     def forget_databases(self) -> None:
-        """The plugin listens to no engine any more: counts are written down, then all is in doubt.
+        """Called when the plugin listens to no engine: writes the counts, then doubts every guard.
 
         Counts are for people, so an error of the store, which may be closed, is no error here.
         """
@@ -223,7 +225,7 @@ class Guards:
     def compare(self, dialect: Dialect, raw: Any, *, is_inside: bool) -> str:
         """Looks once more which database this is; why it is another one, or "".
 
-        Inside of a transaction, which goes on, a difference does not concern others: its snapshot
+        Inside an open transaction a difference says nothing to other sessions: its snapshot
         may be older than a build. Raises what the driver does.
         """
         guards = list(self)
@@ -271,10 +273,10 @@ class Guards:
             self._changed()
 
     def _changed(self) -> None:
-        """Plans are made anew; statements that were looked at before are looked at again."""
+        """Discards all plans, so that statements that were planned before are planned again."""
         for forget in self.when_new:
             forget()
-        self._version += 1  # last: a thread that reads it must not see an old plan
+        self._version += 1  # assigned last: a thread that reads it must not see an old plan
 
 
 def _place(table: Table) -> tuple[str | None, str]:
@@ -282,7 +284,7 @@ def _place(table: Table) -> tuple[str | None, str]:
 
 
 def _folded(schema: str | None) -> str | None:
-    """Some databases know no case in names of schemas."""
+    """The name in lower case: some databases ignore the case of schema names."""
     return None if schema is None else schema.lower()
 
 
@@ -305,10 +307,10 @@ class Undeclared(ActiveGuard):
         self.doubt = "this program does not declare it"
 
     def meet(self, live: Live, token_before: str = "") -> None:
-        """Nothing that it could see makes its keys known."""
+        """Does nothing: no live database makes its keys known."""
 
     def fence(self, reason: str | Reason) -> None:
-        """As for others; a filter that is gone needs none."""
+        """Fences the filter, if it still exists."""
         with contextlib.suppress(FilterNotFound):
             super().fence(reason)
 

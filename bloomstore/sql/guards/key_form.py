@@ -1,7 +1,7 @@
-"""The form of a guard's keys: what they depend on, read from the live database.
+"""The form of a guard's keys: the facts they depend on, read from the live database.
 
-In: what was declared and what was read of the live table. Out: the canonical form of each column,
-or why there is none; and the form as it stands in the record of a filter that was built with it.
+In: the declaration and the live table. Out: the canonical form of each column, or why it has none;
+and the form as the record of a filter holds it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _doubt_of_outbox(declared: Declared, live: Live) -> str:
 
 
 def canons_of(declared: Declared, live: Live) -> tuple[Canon, ...]:
-    """The canonical form of each column; there is no doubt of them."""
+    """The canonical form of each column. Call it only if `doubt_of` found no doubt."""
     return tuple(
         _canon_of(column.type, live.table.columns[column.name.lower()])
         for column in declared.columns
@@ -89,7 +89,7 @@ def form_of(declared: Declared, live: Live) -> dict[str, Any]:
 
 
 def why_another(declared: Declared, dialect: Dialect, raw: Any, expected: dict[str, Any]) -> str:
-    """Why this connection would read something else than what was seen before; "" if it reads it.
+    """Why this connection would not read the expected form; "" if it does.
 
     A temporary table may stand before the real one, a search path may lead elsewhere.
     """
@@ -103,7 +103,7 @@ def why_another(declared: Declared, dialect: Dialect, raw: Any, expected: dict[s
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _FLOATS = frozenset(("float", "double precision", *(f"float({bits})" for bits in range(25, 54))))
 _TEXTS = frozenset(("varchar", "text", "character varying"))
-# By live type, casts that change nothing that has a key; to the very type is one, too.
+# By live type, casts that change no value that has a key, besides a cast to the type itself.
 _CASTS = {
     **dict.fromkeys(_INTEGERS, _INTEGERS),
     "numeric": _INTEGERS | {"numeric"},
@@ -119,7 +119,7 @@ _CASTS = {
 
 
 def doubt_of_cast(type_: Any, dialect: Dialect, facts: ColumnFacts) -> str:
-    """Why what is sent as this type is not what the live column gets; "" if it is.
+    """Why the live column gets another value than is sent as this type; "" if it gets the same.
 
     SQLAlchemy has PostgreSQL cast what it sends to the declared type: some drivers always, all of
     them when many rows are inserted in one statement.
@@ -129,7 +129,7 @@ def doubt_of_cast(type_: Any, dialect: Dialect, facts: ColumnFacts) -> str:
     maker: Any = dialect.statement_compiler(dialect, None)
     try:
         cast = maker.render_bind_cast(type_, dialect_type(type_, dialect), "")
-    except CompileError:  # a type that has no name is no cast
+    except CompileError:  # a type without a name causes no cast
         return ""
     cast = cast.removeprefix("::").lower().replace(", ", ",").replace('"', "")
     live, _, labels = facts.type.lower().replace('"', "").partition(" (")
@@ -144,17 +144,17 @@ def doubt_of_cast(type_: Any, dialect: Dialect, facts: ColumnFacts) -> str:
 
 
 def _scale(numeric: str) -> str:
-    """Of numeric(10,2) it is 2; of numeric there is none."""
+    """The scale of a numeric type: "2" for numeric(10,2), "any" for numeric."""
     return numeric.partition("(")[2].rstrip(")").partition(",")[2] or "any"
 
 
 def is_read_raw(type_: Any, dialect: Dialect) -> bool:
     """Whether a value that the server has made, read as this type, is what the driver has read."""
     if isinstance(type_, Uuid):
-        return True  # whichever way it is written, it is one key
+        return True  # every spelling makes the same key
     try:
         return result_processor_of(type_, dialect) is None
-    except SQLAlchemyError:  # it depends on what the server says of the column
+    except SQLAlchemyError:  # it depends on the server's description of the column
         return False
 
 

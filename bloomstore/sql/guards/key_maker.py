@@ -1,8 +1,8 @@
-"""Values of the application become keys, by the way they are sent to the guarded columns.
+"""Makes keys of the application's values, following the way they are sent to their columns.
 
 In: values as the application has them, asked for or written, and values that the server has made.
-Out: keys, or Unclear. The types of the application, the casts that SQLAlchemy asks the database
-for and the driver's reading have a part in it; what a column stores of it is canonical.py's.
+Out: keys, or Unclear. The application's types, the casts that SQLAlchemy asks the database for and
+the driver's conversions matter here; canonical.py knows what a column stores of the sent value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bloomstore.sql.sqlalchemy_private import affinity_of
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Stands for the type of a bind where the server has made the value: as what it was read."""
+    """Stands for the type of a bind if the server made the value; `type` is how it was read."""
 
     type: Any
 

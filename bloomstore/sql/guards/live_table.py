@@ -24,7 +24,7 @@ class Live:
     inexact: str = ""
     epoch: int = 0
     outbox: str | None = None
-    blurred: str = ""  # why text may be read as something else than is stored; builds do not
+    blurred: str = ""  # why text may be read differently from what is stored; builds avoid it
     token: str | None = field(default=None, compare=False)  # of the last build; None: not read
 
 

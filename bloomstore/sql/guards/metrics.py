@@ -1,4 +1,4 @@
-"""Counts of what a guard answered and what that was worth, in this process."""
+"""Counts of a guard's answers in this process, and of the queries and time that they saved."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MOST_REASONS = 50
 class Metrics:
     """One guard. Counts are not exact when threads race for them: they are for people."""
 
-    absent: int = 0  # answers, but for those in the next line
+    absent: int = 0  # ABSENT answers, except those counted in the next line
     skipped_gets: int = 0
     skipped_selects: int = 0
-    maybe: int = 0  # answers, but for those in the next two lines
+    maybe: int = 0  # MAYBE answers, except those counted in the next two lines
     true_positives: int = 0
     false_positives: int = 0
     disagreements: int = 0
@@ -28,7 +28,7 @@ class Metrics:
     asked_seconds: float = 0.0
 
     def count(self, answer: Answer) -> None:
-        """One answer, of a lookup that is no `get`."""
+        """Counts one answer of a lookup other than a `get`."""
         if answer is Answer.ABSENT:
             self.absent += 1
         elif answer is Answer.MAYBE:
@@ -37,24 +37,24 @@ class Metrics:
             self.count_unknown(answer.reason)
 
     def count_many(self, *, absent: int, maybe: int) -> None:
-        """The answers of many lookups at once."""
+        """Counts the answers of many lookups at once."""
         self.absent += absent
         self.maybe += maybe
 
     def count_get(self, was_there: bool) -> None:
-        """A `get` that was sent after a MAYBE."""
+        """Counts a `get` that was sent after MAYBE."""
         if was_there:
             self.true_positives += 1
         else:
             self.false_positives += 1
 
     def count_time(self, seconds: float) -> None:
-        """The time of one of these."""
+        """Adds the time that one such `get` took."""
         self.asked += 1
         self.asked_seconds += seconds
 
     def count_unknown(self, reason: str, count: int = 1) -> None:
-        """Some reasons quote what was asked for: there is no end of them."""
+        """Counts UNKNOWN by reason; a limited number of them, because some quote the value."""
         if reason not in self.unknown and len(self.unknown) >= MOST_REASONS:
             reason = "other reasons"
         self.unknown[reason] += count
@@ -75,9 +75,9 @@ class Metrics:
 
     @property
     def observed_error(self) -> float | None:
-        """The part of absent keys that the filter did not know to be absent, as get() has seen it.
+        """The share of absent keys that the filter reported as MAYBE, as seen by get().
 
-        Whether other queries brought rows is not seen here.
+        Other queries are not included: whether they returned rows is not known here.
         """
         known = self.skipped_gets + self.false_positives
         return self.false_positives / known if known else None

@@ -1,15 +1,15 @@
-"""The record of a guard: what its filter was built with and from, as JSON in the store's notes.
+"""The record of a guard: how and from which database its filter was built, as JSON in a note.
 
-The record is what makes a filter worth believing in another process or at another time: trust.py
+The record lets another process, or a later one, decide whether to believe the filter: trust.py
 compares it with the live database. A build announces the form of its keys in `building`, so that
-every writer knows whether its own keys fit; the other fields change when a build has ended.
+every writer knows whether its own keys fit. The other fields change when a build has ended.
 
 Records are written whole, in one durable commit. FORMAT.md describes each field.
 
 Invariants
-  1. `version` is written from version 1 on; a record without it is one of version 1, too.
-  2. Nothing is believed of a record of a later version, and no key is added on the strength of it:
-     the program that wrote it may mean another form by the same words.
+  1. `version` is written from version 1 on; a record without it also has version 1.
+  2. A record of a later version is not believed, and no key is added on the strength of it:
+     the program that wrote it may mean another key form by the same words.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Record:
         return self.building or self.form
 
     def differs_from(self, now: Record, *, has_outbox: bool) -> bool:
-        """Whether the filter was built for something else than a build would read now.
+        """Whether the filter was built for another table or key form than a build would use now.
 
-        Then its keys are worth nothing. False for a filter that was never built.
+        If so, its keys are useless. False for a filter that was never built.
         """
         return bool(self.form) and (
             not self.is_readable
@@ -84,12 +84,12 @@ class Record:
         )
 
     def pack(self) -> bytes:
-        """As JSON, for people too."""
+        """The record as JSON that people can read."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def unpack(cls, raw: bytes) -> Record:
-        """Unknown fields are left out; `is_readable` says whether the rest may be used."""
+        """Reads JSON, without unknown fields; `is_readable` says whether the rest may be used."""
         fields = json.loads(raw)
         return cls(**{name: fields[name] for name in cls.__slots__ if name in fields})
 
@@ -101,7 +101,7 @@ def read_record(store: Store, name: str) -> Record | None:
 
 
 def write_record(store: Store, name: str, record: Record) -> None:
-    """Durable when it returns."""
+    """Writes the record; it is durable when this returns."""
     store.notes[guard_note(name)] = record.pack()
 
 

@@ -8,7 +8,7 @@ from bloomstore.sql.guards.guard import ActiveGuard
 
 
 def stats_of(guard: ActiveGuard) -> dict[str, Any]:
-    """The numbers of one guard; `stale` says how much of its filter a rebuild would take away."""
+    """The numbers of one guard; `stale` is the share of its keys that a rebuild would remove."""
     record = guard.record()
     keys = guard.with_filter(lambda found: found.stats()).keys
     deleted = record.deleted + guard.metrics.deleted
@@ -19,5 +19,5 @@ def stats_of(guard: ActiveGuard) -> dict[str, Any]:
         "rows_when_built": record.rows,
         "deleted_since": deleted,
         "keys": keys,
-        "stale": deleted / keys if keys else 0.0,  # the part of the keys that is only ballast
+        "stale": deleted / keys if keys else 0.0,  # share of keys whose rows are deleted
     }

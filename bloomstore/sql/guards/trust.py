@@ -5,7 +5,7 @@ this holds:
   1. the live columns have a canonical form, and it is the one the filter was built with;
   2. the database is the one the filter was built from, and the store is not a restored copy;
   3. no migration has invalidated the filter since it was built.
-Fences and damage are the filter's own state and are asked for with each lookup (guard.py).
+Fences and damage are states of the filter itself, which guard.py checks with each lookup.
 
 Invariant: `doubt` is set before `filter` is replaced and before the keys of another form can be
 made. Readers take `filter` first and look at `doubt` afterwards, so a key is never asked of a
@@ -41,7 +41,7 @@ log = logging.getLogger("bloomstore.sql")
 T = TypeVar("T")
 
 NOT_BUILT = Reason(ReasonCode.NOT_BUILT, "not built yet")
-NOT_SEEN = "its database has not been seen yet"
+NOT_SEEN = "its database has not been compared with the filter yet"
 INVALID = Reason(ReasonCode.INVALIDATED, "a migration has invalidated it")
 
 
@@ -55,10 +55,10 @@ class TrustedFilter:
         self.doubt = NOT_SEEN
         self.canon: Canon | None = None
         self.own: type | None = None  # values of this type are sent and stored as they are
-        self.room: Container[Any] = ()  # those of them that the column can hold
+        self.room: Container[Any] = ()  # the values of that type that the column can hold
         self._keys: KeyMaker | None = None
         self._live: Live | None = None
-        # By engine, the token of a build that the engine's database knows nothing of.
+        # By engine, the token of a build that the engine's database does not have.
         self._distrusted: dict[int, str | None] = {}
         self.lives: dict[int, Live] = {}  # by engine, the live table as it was last seen
         self.filter = self._open()
@@ -94,7 +94,7 @@ class TrustedFilter:
     # The live database -------------------------------------------------------------
 
     def meet(self, live: Live, token_before: str = "") -> None:
-        """Compares the live database with what the filter was built from.
+        """Compares the live database with the record of the build.
 
         `token_before`: of the record before the database was read; a build may have ended since.
         """
@@ -102,12 +102,12 @@ class TrustedFilter:
         is_another = live.token is not None and live.token not in (token_before, now)
         self._distrusted[id(live.dialect)] = now if is_another else None
         if self.lives.get(id(live.dialect)) == live:
-            self._still_doubts()  # a further connection to a known table: other threads go on
+            self._still_doubts()  # one more connection to a known table: other threads continue
         else:
             self._judge(live)
 
     def _judge(self, live: Live) -> None:
-        # First the doubt: no other thread may use a new canon with what was known before.
+        # The doubt is set first: no other thread may use a new canon with the old facts.
         self.own = None
         self.canon = self._keys = None
         self.doubt = NOT_SEEN
@@ -131,7 +131,7 @@ class TrustedFilter:
             self._tell(doubt)
 
     def _tell(self, doubt: str | Reason) -> None:
-        """Fences a sound filter for other processes; a failure is tried again at the next doubt."""
+        """Fences a sound filter for other processes; after an error the next doubt tries again."""
         try:
             if self.filter.state.is_certain:
                 self.fence(doubt)
@@ -141,7 +141,7 @@ class TrustedFilter:
             log.warning("guard %s could not be fenced (%s): %s", self.name, doubt, error)
 
     def forget_database(self) -> None:
-        """The plugin listens to no engine any more, so later writes are not seen."""
+        """Called when the plugin listens to no engine any more: later writes go unseen."""
         self.doubt = NOT_SEEN
         self.own = None
         self.canon = self._keys = None
@@ -185,7 +185,7 @@ class TrustedFilter:
         return Record.of(self.declared)
 
     def write_record(self, record: Record) -> None:
-        """Durable when it returns."""
+        """Writes the record; it is durable when this returns."""
         write_record(self.store, self.name, record)
 
     def _doubt_of_record(self) -> str:
@@ -206,7 +206,7 @@ class TrustedFilter:
             with contextlib.suppress(FilterNotFound):
                 self.filter = self.store[self.name]  # a build elsewhere may have replaced it
             if record.filter_number != self.filter.number:
-                return "its filter was dropped and made again since it was built"
+                return "its filter was dropped and created again since it was built"
         for name, value in self._live.identity.items():
             if record.database.get(name) != value:
                 was = record.database.get(name, "nothing")
@@ -216,9 +216,9 @@ class TrustedFilter:
         reason: str | Reason = ""
         if record.form != self.form():
             reason = f"the column is {self.form()}, was {record.form} when it was built"
-        elif self._live.epoch > record.epoch:  # if it is lower, this process has not seen it yet
+        elif self._live.epoch > record.epoch:  # if lower, this process has not read the new epoch
             reason = INVALID
-        elif self.has_outbox is not bool(record.feed):  # keys came, or will come, in another way
+        elif self.has_outbox is not bool(record.feed):  # keys come another way than before
             if self.has_outbox:
                 return NOT_BUILT.text
             return "it was built with an outbox: build it again"
@@ -233,7 +233,7 @@ class TrustedFilter:
         return bool(self.doubt)
 
     def _has_its_form(self) -> bool:
-        """Whether keys of now fit into the filter, whatever else is in doubt."""
+        """Whether keys made now fit the filter, whatever else is in doubt."""
         record = self.record()
         return (
             self.canon is not None
@@ -245,7 +245,7 @@ class TrustedFilter:
     # The filter --------------------------------------------------------------------
 
     def with_filter(self, act: Callable[[Filter], T]) -> T:
-        """Acts on the filter; if it was replaced, on the one that has its name now."""
+        """Calls `act` with the filter; if it was replaced, with the one that has its name now."""
         try:
             return act(self.filter)
         except FilterNotFound:
@@ -265,7 +265,7 @@ class TrustedFilter:
                         raise StoreReadOnly(f"guard {guard!r} has no filter yet: {error}") from None
 
     def create(self, spec: Scalable | None = None) -> Filter:
-        """A new filter, fenced until it is built; the record says of what."""
+        """Creates a filter that is fenced until it is built, after its record."""
         guard = self.declared.guard
         if not has_guard(self.store.notes, self.name):  # other programs look for the record first
             self.write_record(self.fresh_record())
@@ -274,7 +274,7 @@ class TrustedFilter:
         )
 
     def reopen(self) -> None:
-        """The filter was replaced: another one, perhaps with another form, has its name."""
+        """Opens the filter that now has the name; it may have another key form."""
         self.doubt = NOT_SEEN  # before the filter is replaced, see believed
         try:
             self.filter = self._open()

@@ -9,17 +9,17 @@ the filter are read
                   given only to guards that allow a staleness
 
 A catch-up reads the keys at and above the filter's position (position.py) together with xmin of the
-very snapshot that it reads with: all transactions below xmin have ended, so nothing can appear
-there any more. The position moves behind the last transaction below xmin that has keys.
+snapshot that it reads with: all transactions below xmin have ended, so nothing can appear
+there any more. The position moves past the last transaction below xmin that has keys.
 
-A server that crashes gives ids out again that have not reached its disk: those of asynchronous
+After a crash a server reuses ids that had not reached its disk: those of asynchronous
 commits, and of transactions that were rolled back. So a position moves only up to an id that is on
 the disk: one whose WAL was flushed, as the same server process says now or at its next catch-up.
 
 Invariants
   1. A position is moved only after the keys below it are durable in the filter, and the ids below
      it on the server's disk.
-  2. One catch-up is worth nothing to another transaction, which may see more. It is worth nothing
+  2. One catch-up says nothing about another transaction, which may see more. It says nothing
      after a write of the same transaction either: triggers may have changed the key.
   3. Under REPEATABLE READ a transaction that is older than the build may see rows that the build
      did not: it is not answered.
@@ -55,7 +55,7 @@ from bloomstore.sql.outbox.position import BuildSnapshot, Position, clock
 from bloomstore.sql.schema.outbox_tables import key_names, outbox_name, trigger_names
 from bloomstore.sql.schema.registry import TABLE as REGISTRY
 
-LONGEST = 50_000  # keys that one asker reads; the follower reads any number
+LONGEST = 50_000  # keys that one lookup reads; the follower reads any number
 BEHIND = Reason(
     ReasonCode.BEHIND,
     f"more than {LONGEST} keys behind its outbox: run `bloomstore follow`, or build it",
@@ -63,10 +63,10 @@ BEHIND = Reason(
 PURGED = Reason(ReasonCode.PURGED, "keys were purged from its outbox before they were read")
 UNFED = Reason(
     ReasonCode.UNFED,
-    "triggers of its outbox are missing or do not always run: make the outbox anew",
+    "triggers of its outbox are missing or do not always run: drop and create the outbox again",
 )
 REWRITTEN = "the table was rewritten (TRUNCATE, COPY FREEZE ...) after the transaction's snapshot"
-NO_ANSWER = "a guard with an outbox is asked in a transaction of PostgreSQL, or with a staleness"
+NO_ANSWER = "a guard with an outbox answers in a transaction of PostgreSQL, or with a staleness"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Feed:
     # Asking ------------------------------------------------------------------------
 
     def catch_up(self, connection: Connection | None) -> str:
-        """Reads what is missing; "" if ABSENT may be believed now, else why it may not."""
+        """Reads missing keys; "" if ABSENT may be believed now, else why it may not."""
         guard = self._guard
         if why := guard.why_unknown():
             return str(why)
@@ -98,7 +98,7 @@ class Feed:
             return self._why_stale()
         snapshot = self.position.snapshot()
         if snapshot is None:
-            return "not built since it has an outbox"
+            return "it was not built since it got its outbox: build it"
         transaction = connection.get_transaction()
         if (
             transaction is not None
@@ -168,7 +168,9 @@ class Feed:
                 if each.inserted <= flushed:
                     self.position.advance(snapshot, each.to, each.keys)
                 else:
-                    moving.setdefault(snapshot.build, each)  # the older one, or it would never come
+                    moving.setdefault(
+                        snapshot.build, each
+                    )  # keep the older one, or it would never arrive
 
     def _why_stale(self) -> str:
         """Whether the last pass of a follower on this host is young enough."""
@@ -179,7 +181,7 @@ class Feed:
         if self._last_pass is None or now - self._last_pass > allowed:
             self._last_pass = self.position.last_pass()
         if self._last_pass is None:
-            return "no follower has been here since the host was started"
+            return "no follower has run on this host since it was started: run `bloomstore follow`"
         if now - self._last_pass > allowed:
             return f"its follower's last pass is {now - self._last_pass:.1f} s old"
         return ""
@@ -208,9 +210,9 @@ class Feed:
         try:
             found: list[Key] = [form.key_of_stored(row[0] if is_one else tuple(row)) for row in raw]
         except Unclear as why:
-            return self._fence(f"a key in its outbox has no form: {why}")
+            return self._fence(f"a value in its outbox has no key: {why}")
         try:
-            with guard.store.apart():  # what is read here is not read again
+            with guard.store.apart():  # durable now: these keys are not read again
                 guard.filter.add_many(found)
         except BloomStoreError as error:
             guard.reopen()
@@ -218,7 +220,7 @@ class Feed:
         return ""
 
     def note_position(self) -> None:
-        """Writes the position down, for other processes and the next start."""
+        """Writes the position to the store, for other processes and the next start."""
         self.position.write()
 
     def _fence(self, reason: str | Reason) -> str:

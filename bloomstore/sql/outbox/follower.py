@@ -10,15 +10,15 @@
                   its filter, by their ids. Rows get their ids before they are committed, so
                   nothing can be said of a range of ids. A deletion is a transaction that first
                   locks the guard's row in the registry and finds the same follower and epoch in
-                  it: a follower that slept while its outbox was made anew, or taken over by
+                  it: a follower that slept while its outbox was recreated, or taken over by
                   another store, deletes nothing.
 
-A store takes an outbox over before it builds the guard: the take-over raises the epoch, so every
-filter of before, its own one too, is invalid until it is built.
+A store takes over an outbox before it builds the guard: the take-over raises the epoch, so every
+earlier filter, including its own, is invalid until it is built.
 
-A pass that has seen its outbox to the end is written down with the moment it began: everything
+A pass that has read its outbox to the end is recorded with the moment it began: everything
 that was committed before is in the filter. Only processes of this host compare that moment, by a
-clock that all of them share and that no one sets.
+clock that all of them share and that cannot be set.
 
 A guard that is not built, or in doubt, is left alone: its outbox keeps the keys.
 """
@@ -48,7 +48,7 @@ from bloomstore.sql.schema.registry import Entry, Unreadable, read_registry
 
 KEEP = 1_000_000  # transactions whose keys stay for other stores
 CHUNK = 5_000
-MOVED = "its outbox was made anew or taken over meanwhile: build the guard"
+MOVED = "its outbox was recreated or taken over during the pass: build the guard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ class Follower:
         if record is None or not record.form or entry.name not in self._store:
             return None
         table = Table(entry.table, MetaData(), schema=entry.schema)
-        # Text of which every spelling of a UUID is one key: only the application knows.
+        # Only the application knows whether text is UUIDs, of which every spelling is one key.
         kinds = [Uuid() if each == "uuid/1" else NullType() for each in _canons(record.form)]
         for name, kind in zip(entry.columns, kinds, strict=True):
             table.append_column(Column(name, kind))
         declared = Declared(
-            # It answers no lookup, so it need not know how else rows may come in.
+            # This guard answers no lookup, so other ways for rows to come in do not matter.
             Guard(feed="outbox", name=entry.name, ignore_triggers=True),
             table,
             tuple(table.columns.values()),
@@ -190,7 +190,10 @@ class Follower:
     def _take(self, guard: ActiveGuard, feed: Feed, epoch: int) -> Pass:
         outbox = feed.outbox(self._engine.dialect)
         if not self._claim(guard.name):
-            return Pass(guard.name, doubt="another store follows it: one store has each outbox")
+            return Pass(
+                guard.name,
+                doubt="another store follows this outbox, and only one may: see --take-over",
+            )
         query = f"SELECT id, {', '.join(feed.keys)} FROM {outbox} ORDER BY id LIMIT {CHUNK}"  # noqa: S608
         keys = 0
         while True:
@@ -224,7 +227,7 @@ class Follower:
         return True
 
     def _claim(self, name: str) -> bool:
-        """Whether this store is the one that takes the keys; the first to ask is."""
+        """Whether this store takes the keys; the first store to ask does."""
         own = {"store": self._store.incarnation, "guard": name}
         claim = f"UPDATE {REGISTRY.name} SET follower = :store"  # noqa: S608
         with self._engine.begin() as connection:
@@ -238,7 +241,7 @@ class Follower:
         This store has not read the keys that another one has deleted, so the epoch of an outbox
         that had a follower is raised: its guard must be built after this.
         """
-        self._takes_over = False  # two that take turns at this would never be valid
+        self._takes_over = False  # once: two stores that took turns would never be valid
         if traits_of(self._engine.dialect).has_transaction_ids:
             return
         claim = (

@@ -4,8 +4,8 @@ A position is a transaction id: every key of a committed transaction below it is
 begins at xmin of the snapshot that the build has read, and counts for that build only. Databases
 without transaction ids have no positions; the follower's last pass says how old the filter is.
 
-Both are notes of the store, so that other processes, and the next start of this one, go on from
-there. A note is a durable commit, so a position is written only now and then; an older one costs
+Both are notes of the store, so that other processes, and the next start of this one, continue from
+them. A note is a durable commit, so a position is written only now and then; an older one costs
 time and loses no key.
 
 Invariant: a position moves only after the keys below it are durable in the filter, and the ids
@@ -78,7 +78,7 @@ class Position:
         return max([snapshot.xmin, *(xid for build, xid in reached if build == snapshot.build)])
 
     def advance(self, snapshot: BuildSnapshot, to: int, keys: int) -> None:
-        """The keys below this id are durable in the filter, and the ids on the server's disk."""
+        """Moves the position up to this id: the keys and the ids below it are durable."""
         with self._lock:
             build, xid = self._reached
             self._reached = (snapshot.build, max(to, xid) if build == snapshot.build else to)
@@ -88,7 +88,7 @@ class Position:
             self.write()
 
     def write(self) -> None:
-        """Lets other processes, and the next start of this one, begin here."""
+        """Writes the position, so that other processes and the next start begin there."""
         with self._lock:
             (build, xid), self._unwritten = self._reached, 0
         snapshot = self.snapshot()
@@ -118,7 +118,7 @@ class Position:
     # Passes of a follower ----------------------------------------------------------
 
     def passed(self, began: float) -> None:
-        """A follower has applied everything that was committed before this moment."""
+        """Records that a follower has applied everything committed before this moment."""
         note = json.dumps({"boot": self._store.boot, "began": began}).encode()
         self._store.notes[followed_note(self._name)] = note
 
@@ -132,7 +132,7 @@ class Position:
 
 
 def new_snapshot(connection: Connection) -> dict[str, Any]:
-    """The record's words for the snapshot that a build reads on this connection, or an older one.
+    """The record's fields for the snapshot that a build reads on this connection, or an older one.
 
     The build gets a random name.
     """
@@ -141,9 +141,9 @@ def new_snapshot(connection: Connection) -> dict[str, Any]:
 
 
 def flush_commits(engine: Engine, guard: str) -> None:
-    """When it returns, every commit that could be seen before is on the server's disk.
+    """Makes sure that every commit that could be seen before is on the server's disk.
 
-    A row whose deletion is lost in a crash is there again, and a build must not have missed it.
+    A crash that loses a deletion brings the row back, and a build must not have missed it.
     """
     database = database_of(engine.dialect)
     if database.TRAITS.crash_loses_commits:

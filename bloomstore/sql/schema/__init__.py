@@ -4,5 +4,5 @@ incarnation.py      bloomstore_incarnation: which database this is, and the toke
 registry.py         bloomstore_guards: one row per guard with an outbox or an epoch
 outbox_tables.py    outboxes and their triggers, as statements
 connect.py          engines by URL, with errors of one line
-migrate.py          revisions of these tables, and what is wrong with them
+migrate.py          revisions of these tables, and a check of them
 """

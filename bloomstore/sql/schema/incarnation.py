@@ -1,4 +1,4 @@
-"""The identity of a database: a row in it, and facts that its server tells.
+"""The identity of a database: a row in it, and facts reported by its server.
 
 The row alone is not enough (a standby has it too), nor is the server alone (an SQLite file is no
 server). Both are compared with the record of a guard.
@@ -51,9 +51,9 @@ def read_tokens(dbapi_connection: Any, names: Iterable[str]) -> dict[str, str]:
 def read_again(
     database: Database, dbapi_connection: Any, names: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Identity and tokens, read inside of a transaction that goes on. Raises what the driver does.
+    """Identity and tokens, read inside an open transaction. Raises errors of the driver.
 
-    A missing table is asked for first where an error would end the transaction.
+    Where an error would end the transaction, the table is looked up first.
     """
     if getattr(getattr(dbapi_connection, "_result", None), "unbuffered_active", False):
         raise RuntimeError("PyMySQL reads the rows of another statement")  # it would drop them
@@ -80,11 +80,11 @@ def leave_token(engine: Engine, name: str) -> str:
             database_of(engine.dialect).commit_to_disk(connection)
             connection.execute(delete(TABLE).where(TABLE.c.id == _row_of(name)))
             connection.execute(insert(TABLE).values(id=_row_of(name), value=token))
-            return token  # else another build has left its own at the same time
+            return token  # otherwise another build has left its token at the same time
 
 
 def _row_of(name: str) -> int:
-    """Two guards with the same one would only make each other be built again."""
+    """The row of a guard's token. If two guards shared one, each would make the other rebuild."""
     return 2 + zlib.crc32(name.encode()) % 2_000_000_000
 
 
@@ -98,7 +98,7 @@ def _values(dbapi_connection: Any) -> dict[int, str]:
 
 
 def ensure_incarnation(engine: Engine) -> None:
-    """Makes the row if it is missing; another program may do so at the same time."""
+    """Inserts the row if it is missing; another program may do so at the same time."""
     with contextlib.suppress(DBAPIError), engine.begin() as connection:
         TABLE.create(connection, checkfirst=True)
     with engine.begin() as connection:

@@ -1,7 +1,7 @@
-"""The tables of bloomstore in a guarded database: brought up, taken down, looked at.
+"""The tables of bloomstore in a guarded database: upgraded, downgraded and checked.
 
     upgrade("postgresql+psycopg://...")       # what `bloomstore db upgrade URL` does
-    list(check(url))                          # what is not as the guards need it, one line each
+    list(check(url))                          # problems of the guards' tables, one line each
 
 The revisions are in the folder migrations/ of a checkout, bloomstore/migrations/ of a wheel.
 Alembic is needed for upgrade, downgrade and current, and is an extra: bloomstore[migrations].
@@ -46,7 +46,7 @@ def upgrade(url: str, to: str = "head") -> None:
 
 
 def downgrade(url: str, to: str = "base") -> None:
-    """Takes them back. Every guard answers UNKNOWN until it is built again."""
+    """Takes the tables back to a revision. Every guard answers UNKNOWN until it is built again."""
     with connected(url) as engine, engine.begin() as connection:
         _require_own(connection, "downgrade")
         _run("downgrade", to, connection=connection)
@@ -88,12 +88,12 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _is_elsewhere(connection: Connection) -> bool:
-    """No build makes the registry; and a version table may leave out what others depend on."""
+    """Whether another Alembic made the tables: no build makes the registry."""
     return _revision(connection) is None and inspect(connection).has_table(REGISTRY.name)
 
 
 def _require_own(connection: Connection, action: str) -> None:
-    """Two version tables for the same tables would contradict each other sooner or later."""
+    """Refuses a second version table, which would contradict the first sooner or later."""
     needs_alembic()
     if _is_elsewhere(connection):
         raise MigrationError(
@@ -105,7 +105,7 @@ def _require_own(connection: Connection, action: str) -> None:
 
 
 def check(url: str) -> Iterator[str]:
-    """Yields what keeps the guards of this database from working, one line for each problem."""
+    """Yields the problems that keep the guards of this database from working, one line each."""
     with connected(url) as engine, engine.begin() as connection:
         tables = set(inspect(connection).get_table_names())
         missing = [table.name for table in (INCARNATION, REGISTRY) if table.name not in tables]
@@ -121,7 +121,7 @@ def check(url: str) -> Iterator[str]:
             return
         known = {entry.outbox for entry in entries.values()}
         for name in sorted(name for name in tables - known if name.startswith(OUTBOX_PREFIX)):
-            yield f"the outbox {name} has no row in {REGISTRY.name}: its revision did not end"
+            yield f"the outbox {name} has no row in {REGISTRY.name}: its revision did not complete"
         for entry in entries.values():
             for problem in _problems(connection, entry):
                 yield f"guard {entry.name}: {problem}"
@@ -155,14 +155,14 @@ def _problems(connection: Connection, entry: Entry) -> Iterator[str]:
         if kept is None:
             yield f"its outbox {entry.outbox} has no column {key}"
         elif database.TRAITS.outbox_has_types and guarded and guarded.type != kept.type:
-            yield f"column {name} is {guarded.type}, its outbox keeps {kept.type}: make it anew"
+            yield f"column {name} is {guarded.type}, its outbox keeps {kept.type}: create it again"
 
 
 # Alembic -----------------------------------------------------------------------------
 
 
 def needs_alembic() -> None:
-    """Says which extra is missing."""
+    """Raises MigrationError with the missing extra if Alembic is not installed."""
     try:
         import alembic  # noqa: F401
     except ImportError:

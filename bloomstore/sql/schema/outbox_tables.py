@@ -2,11 +2,11 @@
 
     bloomstore_outbox_<guard>    key_1, key_2, ... with the values as they are stored
         PostgreSQL   xid         the writing transaction, indexed
-        elsewhere    id          never used twice, not by an outbox that is made anew either
+        elsewhere    id          never used twice, even by an outbox that is created again
 
 The triggers run after the row has its final values, in the writer's transaction: a key is in the
 outbox if and only if its row was written. They see what no capture sees: other programs, COPY and
-LOAD DATA, raw cursors, rows that other triggers make or change. They do not see what a database
+LOAD DATA, raw cursors, rows that other triggers make or change. They miss what a database
 does without running triggers: ALTER of a column, TRUNCATE (harmless: it only removes rows),
 DISABLE TRIGGER, ATTACH PARTITION, and on MariaDB foreign keys with ON UPDATE CASCADE and EXCHANGE
 PARTITION.
@@ -72,7 +72,7 @@ class Outbox:
     # Statements --------------------------------------------------------------------
 
     def create(self) -> Iterator[str]:
-        """Makes the outbox; the guard is invalid until it is built after this."""
+        """Creates the outbox; the guard is invalid until it is built after this."""
         database = database_of(self.dialect)
         yield from database.create_outbox(self._names)
         yield self.invalidate()
@@ -84,7 +84,7 @@ class Outbox:
         )
 
     def drop(self) -> Iterator[str]:
-        """Takes it away; whatever is not read by then is lost, so the guard is invalid."""
+        """Drops the outbox; its unread keys are lost, so the guard is invalid."""
         yield self.invalidate()
         yield self._update(outbox="NULL", floor="NULL", follower="NULL")
         yield from database_of(self.dialect).drop_outbox(self._names)

@@ -1,13 +1,13 @@
-"""The registry: what the database itself says of its guards, one row each in bloomstore_guards.
+"""The registry: one row in the database's table bloomstore_guards for each guard.
 
-    epoch      raised by whatever makes older filters worthless; see alembic.py
+    epoch      raised by every change that makes older filters useless; see alembic.py
     outbox     the table that triggers write the guard's new keys to
     floor      PostgreSQL: keys of transactions below it may be gone from the outbox
     follower   elsewhere: the one store whose follower takes keys out of the outbox
 
 Invariants
   1. An epoch only grows within one incarnation of the database: the downgrade that drops the
-     table takes the incarnation along. So a filter that was built at an epoch is worth believing
+     table drops the incarnation too. So a filter that was built at an epoch may be believed
      as long as no greater one is seen; a process that has seen an older one is merely behind.
   2. A missing table is an empty one. A table that cannot be read is doubt.
 
@@ -56,7 +56,7 @@ class Entry:
 
 
 class Unreadable(Exception):
-    """The registry is there and cannot be read; the text says why."""
+    """The registry exists and cannot be read; the text says why."""
 
 
 def read_registry(dbapi_connection: Any) -> dict[str, Entry]:

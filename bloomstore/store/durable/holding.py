@@ -18,7 +18,7 @@ from bloomstore.store.process.open_files import Core
 
 @contextlib.contextmanager
 def writing(core: Core) -> abc.Iterator[None]:
-    """Holds the writer lock for a change of its own. Raises StoreLocked inside of another."""
+    """Holds the writer lock for a change of its own. Raises StoreLocked inside another."""
     with core.lock.threads(), holding(core):
         core.require_place()
         yield

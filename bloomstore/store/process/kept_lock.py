@@ -48,7 +48,7 @@ class KeptLock:
         self._seconds = min(seconds, threading.TIMEOUT_MAX)
         # Locks the other threads out. Never taken twice: its owner goes without.
         self._threads = threading.RLock()
-        self._depth = 0  # how many holds are inside of each other
+        self._depth = 0  # how many holds are inside each other
         self._has_file = False
         self._was_asked = False
         self.keeper = kernels.Keeper()

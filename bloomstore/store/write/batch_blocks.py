@@ -2,7 +2,7 @@
 
 A batch belongs to its block, the `with` statement that has opened it. It takes an add only if the
 frame of that block is on the stack of the caller, in the thread and task that opened it. So a
-generator that is suspended inside of a block, or a coroutine that waits there, takes nothing from
+generator that is suspended inside a block, or a coroutine that waits there, takes nothing from
 the code around it: keys added there are durable at once, which is the safe side.
 
 Invariants
@@ -62,7 +62,7 @@ class Batches:
         return None
 
     def block(self, finish: abc.Callable[[Batch], None]) -> Block:
-        """A block with a batch, which `finish` makes durable; inside of another it joins that."""
+        """A block with a batch, which `finish` makes durable; inside another it joins that."""
         return Block(self, finish)
 
     def apart(self) -> Block:

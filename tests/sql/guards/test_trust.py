@@ -106,7 +106,7 @@ def test_a_filter_that_was_dropped_and_made_by_hand_is_not_believed(store, engin
     for each in (plugin, other):
         answer = each.probe(User.email, "known@x")
         assert answer == Answer.UNKNOWN
-        assert answer.reason == "its filter was dropped and made again since it was built"
+        assert answer.reason == "its filter was dropped and created again since it was built"
     plugin.build(engine)
     for each in (plugin, other):
         assert each.probe(User.email, "known@x") is Answer.MAYBE

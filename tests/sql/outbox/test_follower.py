@@ -86,7 +86,7 @@ def test_an_old_pass_is_worth_nothing(world, store, plugin, monkeypatch) -> None
     assert plugin.probe(Parcel.code, "zz") is Answer.ABSENT
     monkeypatch.setattr(feed_module, "clock", lambda: now + 31)
     store._core.boot = "another"
-    assert "since the host was started" in plugin.probe(Parcel.code, "zz").reason
+    assert "on this host since it was started" in plugin.probe(Parcel.code, "zz").reason
 
 
 @not_postgresql

@@ -79,7 +79,7 @@ batches = st.lists(
 
 
 def after_batches(path: Path, wanted: Batches) -> list[object]:
-    """What adds inside of batches over several filters return, and what the batches leave."""
+    """What adds inside batches over several filters return, and what the batches leave."""
     left: list[object] = []
     with bloomstore.open(path) as store:
         filters = [store.create(f"filter {place}", spec) for place, spec in enumerate(SPECS[:3])]
