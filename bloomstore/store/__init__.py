@@ -2,7 +2,7 @@
 
     options.py     how a store is opened, and checks of what callers pass
     note_names.py  names of the notes that bloomstore itself writes
-    process/       what this process has open: files, locks, words
+    process/       the folder, files, locks and words that this process has open
     durable/       the ordered steps that survive a crash
     view.py        a filter at one generation, and whether its "no" may be believed
     stats.py       the numbers of a filter

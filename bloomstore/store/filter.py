@@ -84,7 +84,7 @@ class Filter(OneKey):
 
     @property
     def number(self) -> int:
-        """Of this filter in its store. Never used again: a new filter of the same name differs."""
+        """The filter's number in its store, never reused: a new filter of the same name differs."""
         return self._number
 
     @property
@@ -96,7 +96,7 @@ class Filter(OneKey):
     @property
     @whole
     def durability(self) -> Durability:
-        """Whether an acknowledged key survives everything ("commit") or the process ("process")."""
+        """Whether an acknowledged key survives power cuts ("commit") or its process ("process")."""
         return self._current().row.durability
 
     @property
@@ -213,7 +213,7 @@ class Filter(OneKey):
 
     @whole
     def unfence(self, *tokens: str) -> None:
-        """Takes fences away; an unknown token is no error (it may have been taken before)."""
+        """Lowers fences; an unknown token is no error (its fence may have been lowered before)."""
         with self._store._changing("unfence") as core:
             self._certain()
             with core.change() as change:
@@ -229,12 +229,12 @@ class Filter(OneKey):
     @whole
     def _add_slowly(self, key: Key) -> bool:
         is_new = self._add(_one_print(key, self._seed)) == 1
-        # From now on the compiled twin may add by itself, as long as this tenure lasts.
+        # From now on the compiled OneKey may add by itself, as long as this tenure lasts.
         self._dirty_tenure = self._core.dirty_tenure.get(self._number, -1)
         return is_new
 
     def _add_unknown_slowly(self, prints: NDArray[np.uint64], generation: int) -> bool:
-        """Adds durably a key that the compiled twin has found in no stage of this generation."""
+        """Adds durably a key that OneKey has found in no stage of this generation."""
         least = len(mine.held)
         try:
             view = self._view
@@ -242,7 +242,7 @@ class Filter(OneKey):
                 return self._add(prints) == 1
             group, core = self._store._group, self._store._core
             return group.add(core, self._certain, prints, keep=False, seen=view, handle=self) == 1
-        except BaseException:  # as `whole`, in less time
+        except BaseException:  # like `whole`, but faster
             surrender(least)
             raise
 
@@ -284,12 +284,12 @@ class Filter(OneKey):
 
     def _collect(self, batch: Batch, chunks: abc.Iterable[NDArray[np.uint64]]) -> int:
         """Takes keys into a batch, known ones too: a rebuild may have begun when it ends."""
-        added = 0  # no check whether the store may be written: `Store.batch` has made it
+        added = 0  # `Store.batch` has already checked that the store may be written
         for prints in chunks:
             view = self._current()
             added += batch.collect(self._core, view, prints, view.live.find(prints))
             with self._store._views:
-                self._pause()  # from now on a lookup inside must find more than the bits say
+                self._pause()  # from now on a lookup inside must also find the collected keys
         return added
 
     def _current(self) -> FilterView:
@@ -358,7 +358,7 @@ class Filter(OneKey):
             )
 
     def _take_fast_path(self, view: FilterView) -> None:
-        """After a lookup that may have verified the last blocks."""
+        """Switches to the fast path after a lookup that may have verified the last blocks."""
         if self._fast_generation == NEVER and view.live.is_verified:
             with self._store._views:
                 self._resume()

@@ -1,4 +1,4 @@
-"""The names of the notes that bloomstore itself keeps in a store; FORMAT.md says what is in them.
+"""The names of the notes that bloomstore itself keeps in a store; FORMAT.md describes them.
 
     guard/<filter>              the record of a guard's last build   sql/guards/record.py
     guard/<filter>/position     how far its outbox was read          sql/outbox/position.py

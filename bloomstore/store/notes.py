@@ -1,7 +1,7 @@
 """A small mapping of checked bytes in the catalog, for plugins: names to values, durable.
 
-Every change is one durable commit. Values are checked when they are read: a damaged one raises
-DamagedRow, it is never returned.
+Every change is one durable commit. Values are checked when they are read: a damaged one is never
+returned, it raises DamagedRow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`bloomstore.open`: find or make the folder, refuse what cannot be trusted, share what is open."""
+"""`bloomstore.open`: finds or makes the folder, and shares a store that is open already."""
 
 from __future__ import annotations
 

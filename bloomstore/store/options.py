@@ -41,7 +41,7 @@ class StoreOptions:
 
 
 def check_durability(durability: object) -> None:
-    """Raises SpecError unless it is one of the two."""
+    """Raises SpecError unless it is "commit" or "process"."""
     if durability not in DURABILITIES:
         raise SpecError(f"durability must be 'commit' or 'process', got {durability!r}")
 
@@ -69,7 +69,7 @@ def check_name(name: object) -> str:
 
 
 def check_spec(spec: FilterSpec) -> FilterSpec:
-    """Raises SpecError unless this is one."""
+    """Raises SpecError unless this is the spec of a family."""
     if not isinstance(spec, FilterSpec):
         raise SpecError(
             f"a spec is Fixed, Scalable, Dynamic or Flexible, got {type(spec).__name__}"

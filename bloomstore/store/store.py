@@ -83,7 +83,7 @@ class Store:
         self._filters: dict[str, Filter] = {}
         self._opened: Core | None = open_core(folder, options)
         self._closing: Core | None = None
-        self._is_told = False  # that it was lost
+        self._is_told = False  # whether the loss of the store was logged
 
     @property
     def _core(self) -> Core:
@@ -231,7 +231,7 @@ class Store:
         return self._batches.block(lambda batch: finish(self._core, batch))
 
     def apart(self) -> contextlib.AbstractContextManager[None]:
-        """A block outside of any batch: keys that are added inside are durable at once.
+        """A block outside any batch: keys that are added inside are durable at once.
 
         For plugins, whose keys must not wait for the end of a batch of the application.
         """
@@ -269,7 +269,7 @@ class Store:
 
     @whole
     def repair(self) -> abc.Iterator[repair.Repair]:
-        """Mends all that it can, and says what it did and what only a rebuild can mend."""
+        """Mends all it can; yields what was done and what only a rebuild can mend."""
         self._require_writable()
         return iter(list(repair.repair_store(self._core)))
 
@@ -304,7 +304,7 @@ class Store:
     def close(self) -> None:
         """Checkpoints the store, if it may write, and closes it. Closing twice is no error.
 
-        An exception in the middle, Ctrl-C say, is raised; another close does the rest.
+        An exception in the middle, such as Ctrl-C, is raised; another close does the rest.
         """
         with open_stores.lock:
             core = self._opened if self._closing is None else self._closing
@@ -331,7 +331,7 @@ class Store:
         return self._closing is not None
 
     def _checkpoint_at_close(self, core: Core) -> None:
-        """Skipped while another process holds the lock: the last one to close does it."""
+        """Writes a checkpoint, unless another process holds the lock: the last to close does it."""
         if core.doubt is not None or core.is_lost():
             return
         with core.catalog.read() as view:
@@ -341,7 +341,7 @@ class Store:
             checkpoint.every_filter(core)
 
     def _has(self, core: Core) -> bool:
-        """Whether these are the open files of this store still."""
+        """Whether these are still the open files of this store."""
         return self._opened is core
 
     def _require_writable(self) -> None:
@@ -399,7 +399,7 @@ class Store:
             self._opened.lock.resume_threads()
 
     def _after_fork_in_child(self) -> None:
-        """Closes what belongs to the parent; handles find out through their generation."""
+        """Closes the parent's files; handles notice by their generation."""
         self._views = threading.RLock()
         self._group = Group()
         self._batches.open.clear()

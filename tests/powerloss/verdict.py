@@ -28,7 +28,7 @@ from bloomstore.errors import BloomStoreError, NotAStore, StoreNotFound
 
 NEGATIVES = 1500
 # What may be wrong with a filter of durability `process` after the machine went down.
-LOST_WITH_THE_MACHINE = ("the machine went down", "went with the machine")
+LOST_WITH_THE_MACHINE = ("the machine went down",)
 # What may be wrong with any filter after the disk refused something.
 REFUSED = ("a sync failed", "could not be applied")
 NEXT_KEY = "the next day"

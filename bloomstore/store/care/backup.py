@@ -27,7 +27,7 @@ from bloomstore.store.process.words import make_lock_files
 
 # Files of sealed stages that are copied after the lock; more of them would exhaust the descriptors.
 _MOST_OPEN = 256
-_PART_OPEN = 4  # and at most this part of what the process may have
+_PART_OPEN = 4  # and at most one in this many of the process's descriptors
 
 
 def backup_store(core: Core, target: Folder) -> None:
@@ -43,7 +43,7 @@ def _copy(core: Core, target: Folder) -> None:
     make_folder(target.path)
     target.segments.mkdir(mode=0o700)
     make_lock_files(target.path)
-    aside = target.path / f"backup.new.{os.getpid()}"  # not what an unfinished store has
+    aside = target.path / f"backup.new.{os.getpid()}"  # no name that an unfinished store has
     aside.mkdir(mode=0o700)
     sealed: dict[str, int] = {}
     most_open = min(_MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _PART_OPEN)
@@ -54,7 +54,7 @@ def _copy(core: Core, target: Folder) -> None:
                 stages = [
                     stage for row in view.filter_rows() for stage in view.stage_rows(row.number)
                 ]
-                # Beside them new filters are in doubt: in the copy, too.
+                # New filters beside these files are in doubt, in the copy too.
                 forgotten = recovery.forgotten_files(core, view)
             core.catalog.copy(aside)
             for name in forgotten:

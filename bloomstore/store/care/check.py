@@ -88,7 +88,7 @@ def _check_filter(core: Core, row: FilterRow, stages: list[StageRow]) -> abc.Ite
     for what in missing_of(row, stages):
         yield Problem(catalog, 0, what, row.name)
     if row.dirty_boot not in (None, core.boot):
-        what = "keys of durability 'process' went with the machine"
+        what = "keys of durability 'process' were lost when the machine went down"
         yield Problem(catalog, 0, what, row.name)
     for stage in stages:
         yield from _check_stage(core, row, stage)
@@ -148,5 +148,5 @@ def _check_folder(core: Core, known: set[str], next_number: int) -> abc.Iterator
         if segment_number(path.name) >= next_number:
             what = "is newer than the catalog: the catalog was rolled back"
         else:
-            what = "no catalog row knows this file"
+            what = "no catalog row names this file"
         yield Problem(path, 0, what)

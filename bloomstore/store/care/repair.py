@@ -1,4 +1,4 @@
-"""Repair: mends all damage that needs no source, and names what needs a rebuild.
+"""Repair: mends all damage that needs no source, and names the filters that need a rebuild.
 
     damage                              repair
     blocks that fail their checksum     set to ones in the file: they answer "maybe" until a rebuild
@@ -6,8 +6,8 @@
                                         blocks that fail their checksum are ones there
     block checksums missing             made again, if the number of set bits is still right
     journal rows that cannot be read    deleted; the filters that may have lost keys are marked
-    a catalog older than its files      numbers go on above theirs; all filters are marked, and so
-                                        are new ones while files of filters are there that it has
+    a catalog older than its files      numbers continue above theirs; all filters are marked, and
+                                        so are new ones while files remain of filters that it has
                                         forgotten; files that it calls dead may live, and stay
     files missing, short, swapped;      nothing: such a filter answers "maybe" until it is rebuilt
     keys lost with the machine
@@ -87,11 +87,13 @@ def _mend_catalog(core: Core) -> abc.Iterator[Repair]:
             _mark_all(change, reasons.ROLLED_BACK)
     core.catalog.witness.set(core.catalog.last_commit)
     if is_behind:
-        yield Repair(f"catalog: numbers go on from {highest + 1}, every filter is in doubt")
+        yield Repair(f"catalog: numbers continue from {highest + 1}, every filter is in doubt")
     with core.catalog.read() as view:
         forgotten = recovery.forgotten_files(core, view)
     if forgotten:
-        what = "are of filters that the catalog has forgotten; new filters are in doubt beside them"
+        what = (
+            "belong to filters that the catalog has forgotten; new filters beside them are in doubt"
+        )
         yield Repair(f"{core.folder.segments}: {', '.join(forgotten)} {what}")
     with core.change() as change:
         gone = change.delete_damaged_journal()
@@ -106,7 +108,7 @@ def doubt_of_new(core: Core, change: CatalogChange) -> Reason | None:
     forgotten = recovery.forgotten_files(core, change)
     if forgotten:
         what = f"{reasons.ROLLED_BACK}: {forgotten[0]} may hold those of this filter"
-        text = f"{what}; rebuild it, or remove such files before it is made"
+        text = f"{what}; rebuild it, or remove such files before you create it"
         return Reason(ReasonCode.ROLLED_BACK, text)
     if change.identity().forgotten_below:
         change.set_forgotten_below(0)

@@ -1,8 +1,8 @@
 """The ordered steps that survive a crash at any instant.
 
 reasons.py      why a stage is poisoned
-recovery.py     finishing what a dead holder or a crash left
-trust.py        what must be verified before a "no" of a stage is believed
+recovery.py     finishes work that a dead holder or a crash left
+trust.py        verifies a stage before its "no" is believed
 checkpoint.py   bits to the device, journal rows out; sealing
 clock.py        how long a stage was open
 stage_files.py  new files, replaced files, and the end of files

@@ -3,7 +3,7 @@
 `writing` is the lock of a change that stands alone; `holding` is its inner half, for callers that
 have locked the other threads out already (group commit, turns of durability `process`).
 
-Not here: the lock itself (process/writer_lock.py), what is finished (recovery.py).
+Not here: the lock itself (process/writer_lock.py), finishing work (recovery.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bloomstore.store.process.open_files import Core
 
 @contextlib.contextmanager
 def writing(core: Core) -> abc.Iterator[None]:
-    """Holds the writer lock for a change of its own. Raises StoreLocked inside another."""
+    """Holds the writer lock for a separate change. Raises StoreLocked inside another change."""
     with core.lock.threads(), holding(core):
         core.require_place()
         yield

@@ -1,4 +1,4 @@
-"""Finishing what others left: journal rows that are not applied, words that are not set.
+"""Finishes work that others left: journal rows that are not applied, words that are not set.
 
     finish          every new holder of the writer lock calls it first. A holder that died between
                     its commit and its bits left rows that were acknowledged or nearly so, and
@@ -73,7 +73,7 @@ def forgotten_files(core: Core, view: CatalogView) -> list[str]:
 
 
 def finish(core: Core) -> None:
-    """Makes words and bits what the catalog says. Called under the writer lock."""
+    """Makes words and bits agree with the catalog. Called under the writer lock."""
     # A holder that died inside its commit left more than reads can see.
     with core.catalog.settled() as view:
         counters = view.counters()
@@ -161,7 +161,7 @@ def _finish_counting(core: Core) -> None:
 
 
 def _recount(core: Core, number: int) -> None:
-    """A `process` add died between its bits and its counts: count the bits, and guess the keys."""
+    """Counts the bits, and guesses the keys, after a `process` add died before its counts."""
     with core.catalog.read() as view:
         for row in view.sound_filter_rows():
             for stage_row in view.stage_rows(row.number):
@@ -179,7 +179,7 @@ def _recount(core: Core, number: int) -> None:
 
 
 def _doubt_lost_keys(core: Core, row: FilterRow) -> None:
-    """Keys of durability `process` went with the machine: the stages they were in say "maybe"."""
+    """Poisons the stages that lost keys of durability `process` when the machine went down."""
     with core.change() as change:
         for stage_row in change.stage_rows(row.number):
             if not stage_row.sealed:

@@ -73,7 +73,7 @@ def new_stage(
         change.delete_tombstone(stage_row.number)
         change.raise_generation()
     core.counts[stage_row.number] = (0, 0)
-    core.believed.add(stage_row.number)  # zeros: no damage to them can lose a key
+    core.believed.add(stage_row.number)  # all zeros: damage cannot lose a key
     return stage_row
 
 
@@ -160,7 +160,7 @@ def bury_chain(change: CatalogChange, core: Core, filter_number: int, chain: int
         file_name = stage.header(core.store_id).file_name
         change.put_tombstone(stage.number, file_name, "dropped")
         change.delete_stage(stage)
-    with core.catalog.read() as view:  # it finds them without reading the whole journal
+    with core.catalog.read() as view:  # finds the rows without reading the whole journal
         rows = [entry for stage in stages for entry in view.journal_of(stage.number)]
     change.delete_journal([entry.sequence for entry in rows])
 
@@ -196,7 +196,7 @@ def bury(core: Core) -> None:
 
 def _unlink(core: Core, name: str) -> bool:
     if "/" in name or not (name.endswith(".seg") and name.isascii() and name.isprintable()):
-        return False  # only a damaged or hostile row says so
+        return False  # only a damaged or hostile row has such a name
     path = core.folder.segments / name
     try:
         descriptor = open_file(path, os.O_RDWR)

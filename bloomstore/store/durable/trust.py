@@ -74,7 +74,7 @@ def stage_of(core: Core, row: StageRow) -> Stage:
 
 
 def chain_of(core: Core, rows: list[StageRow], count: int) -> Chain:
-    """The chain of these stages; it is in doubt if they are not so many, or not all."""
+    """The chain of these stages; it is in doubt if some of its `count` stages are missing."""
     stages = [stage_of(core, row) for row in rows]
     return Chain(stages, missing_stages(rows, count))
 
@@ -155,9 +155,9 @@ def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage
 
 
 def _judge(core: Core, row: StageRow, segment: Segment, blocks: list[int]) -> None:
-    """Blocks that fail their checksums: damaged, unless they have changed meanwhile."""
+    """Decides whether blocks that fail their checksums are damaged or were changed since."""
     found: list[int] | None = None
-    with contextlib.suppress(BloomStoreError):  # then nothing speaks for them
+    with contextlib.suppress(BloomStoreError):  # an error leaves them damaged
         for _ in range(LOOKS):
             found = still_damaged(core, row, segment, blocks)
             if found is not None:
@@ -180,7 +180,7 @@ def _judge(core: Core, row: StageRow, segment: Segment, blocks: list[int]) -> No
 
 
 def prepare(core: Core, chain: Chain, prints: NDArray[np.uint64] | None = None) -> None:
-    """Verifies what keys will change, or all of the newest stage; called under the writer lock."""
+    """Verifies the blocks that keys will change, or all of the newest stage; under the lock."""
     if not chain.is_verified:
         if prints is not None:
             chain.verify(prints)
@@ -210,7 +210,11 @@ def record_all(core: Core) -> None:
 
 def record(core: Core, row: StageRow, segment: Segment, blocks: abc.Collection[int]) -> StageRow:
     """Makes damaged blocks ones for every process; returns the row. Under the writer lock."""
-    log.warning("%s: blocks %s are damaged and answer maybe", segment.path, sorted(blocks))
+    log.warning(
+        "%s: blocks %s are damaged and answer maybe; rebuild the filter",
+        segment.path,
+        sorted(blocks),
+    )
     header = segment.header
     mine = sorted(blocks)
     with core.catalog.read() as view:

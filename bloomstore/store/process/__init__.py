@@ -1,7 +1,7 @@
-"""What this process has open: the folder, the locks, the words and the files of its stores.
+"""The folder, the locks, the words and the files of a store, as this process has them open.
 
-folder.py       the directory of a store, and whether its disk will do
-words.py        numbers in shared memory that processes tell each other
+folder.py       the directory of a store, and whether its file system is suitable
+words.py        numbers that processes share in memory
 users.py        which processes have the store open
 kept_lock.py    the flock between processes, kept between holds
 writer_lock.py  one writer at a time, among threads and processes

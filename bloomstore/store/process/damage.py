@@ -1,12 +1,12 @@
-"""Whether the bits of one stage are what the catalog says they must be.
+"""Finds damage: compares the bits of one stage with the catalog.
 
 A block has a checksum if it has not changed since the last checkpoint, or if it was found damaged
 and has been all ones since. For the other blocks only the number of set bits in the stage can be
 compared; the journal knows it exactly, and for a dirty filter the words of its segment do. An odd
-number of flips, or a zeroed run, shows in it. Once a block fails its checksum, that number says
+number of flips, or a zeroed run, changes it. Once a block fails its checksum, that number says
 nothing any more, and the cause may have damaged neighbouring blocks: then no changed block is
-trusted. A stage that is changed meanwhile cannot be judged, nor one whose filter was dirty when the
-machine went down.
+trusted. A stage that is changing cannot be judged, nor one whose filter was dirty when the machine
+went down.
 
 This module only looks; it changes nothing. It is used before a "no" is believed (durable/trust.py),
 by `check` and by `repair`.
@@ -145,7 +145,7 @@ def changed_blocks(
 ) -> set[int]:
     """Blocks that have no checksum because they have changed since; not those of ones.
 
-    Journal rows say it, and the flags of a segment whose filter is dirty.
+    Journal rows name them, and so do the flags of a segment whose filter is dirty.
     """
     touched = touched_blocks(row.spec.geometry, [entry.prints for entry in entries])
     if dirty is not None:

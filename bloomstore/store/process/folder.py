@@ -1,4 +1,4 @@
-"""The folder of a store: where its parts are, making a new one, and whether the disk will do.
+"""The folder of a store: its parts, making a new one, and whether its file system is suitable.
 
     store/
       catalog/     the LMDB environment
@@ -51,7 +51,7 @@ class Folder:
     __slots__ = ("catalog", "data", "lock", "path", "segments", "users")
 
     def __init__(self, given: str | os.PathLike[str]) -> None:
-        """Of the folder that this path means now: `chdir` must not lead to another store."""
+        """Resolves the path now, so that a later `chdir` does not lead to another store."""
         try:
             path = Path(given).absolute()
             is_name = b"\0" not in os.fsencode(path)
@@ -84,7 +84,7 @@ class Folder:
             if entry.name not in _OURS and not entry.name.startswith("catalog.new.")
         )
         if self.is_store:
-            return  # another process was faster
+            return  # another process has made it
         if foreign:
             raise NotAStore(self.path, f"the folder is not empty, it has {foreign[0]!r}")
         crash_point("create store: folder made")
@@ -155,7 +155,7 @@ def check_platform(path: Path, *, unsafe_filesystem: bool) -> None:
     if kind in _NETWORK and not unsafe_filesystem:
         raise UnsupportedFilesystem(
             f"{path} is on {kind}: locks and memory maps are not shared between hosts;"
-            " unsafe_filesystem=True opens it all the same"
+            " unsafe_filesystem=True opens it nevertheless"
         )
     if kind in _VOLATILE:
         warnings.warn(f"{path} is on {kind}: nothing survives a reboot", stacklevel=4)
@@ -184,8 +184,8 @@ def _filesystem(path: Path) -> str:
 def boot_id() -> str:
     """Names the present boot of the machine; a new one means memory was lost. Raises StoreFailed.
 
-    Another name is only for systems that have none: a name that cannot be read for a moment, for
-    want of a descriptor say, must not make the present boot another one.
+    Only systems without a boot id get another name: an id that cannot be read for a moment, for
+    want of a descriptor, must not look like another boot.
     """
     path = Path("/proc/sys/kernel/random/boot_id")
     try:

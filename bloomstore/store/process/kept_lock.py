@@ -5,7 +5,7 @@ unlock would cost 2.4 us per add. The keeping process gives the flock back when 
 raises the word `wanted`, when it has been idle, or when the store is lost. A thread looks for that
 every 5 ms, because adds at full speed and idle processes ask nothing.
 
-`keeper` tells single adds all that they must know: whether the flock is kept with no thread inside,
+`keeper` tells single adds all they need: whether the flock is kept with no thread inside,
 and in which tenure.
 
 Not here: the lock between threads, and holding both for a block (writer_lock.py).
@@ -81,11 +81,11 @@ class KeptLock:
         return self.keeper.tenure
 
     def begin_tenure(self) -> None:
-        """Makes this process look again at whatever it knew of the store under this lock."""
+        """Makes this process read again all that it remembers of the store under this lock."""
         self.keeper.tenure += 1
 
     def _take_file(self) -> None:
-        """Takes the flock. A process that was asked for it before lets the others go first."""
+        """Takes the flock. A process that gave it up on request lets the others go first."""
         if self._descriptor < 0:
             raise StoreClosed(f"the store of {self.path} is closed")
         begin = time.monotonic()
@@ -94,7 +94,9 @@ class KeptLock:
         pause = _FIRST_PAUSE_SECONDS
         while not self._try_file():
             if time.monotonic() >= begin + self._seconds:
-                raise StoreLocked(f"{self.path}: another process has held it for {self._seconds} s")
+                raise StoreLocked(
+                    f"{self.path}: another process has held the writer lock for {self._seconds} s"
+                )
             self.words[WANTED] = 1
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -38,7 +38,7 @@ log = logging.getLogger("bloomstore")
 
 
 def missing_stages(rows: list[StageRow], count: int) -> str | None:
-    """Why these cannot be all stages of a chain that has so many, if they are not."""
+    """Why these are not all `count` stages of a chain; None if they are."""
     found = [row.stage for row in rows]
     if found == list(range(count)) and count:
         return None
@@ -96,7 +96,7 @@ class Core(Holding):
             raise
         self.place = Place((folder.data, self.data), (folder.lock, self.lock.identity))
         self.lock.loss = self.place.loss
-        # Weakly, without callbacks: in those an interrupt would be lost.
+        # Weak references without callbacks, in which an interrupt would be lost.
         self._segments: dict[int, weakref.ref[Segment]] = {}
         self._most_segments = 64
         # Counts of stages as this process last knew them, true while the words `applied` and
@@ -152,7 +152,7 @@ class Core(Holding):
         return loss is not None
 
     def segment(self, row: StageRow, *, writable: bool) -> Segment:
-        """The mapped segment of a stage. Raises when it is not what the catalog means."""
+        """The mapped segment of a stage. Raises if the file is not the one in the catalog."""
         known = self._segments.get(row.number)
         segment = None if known is None else known()
         if segment is None or (writable and not segment.is_writable):
@@ -171,9 +171,9 @@ class Core(Holding):
         self._segments[number] = weakref.ref(segment)
 
     def mapped(self, row: StageRow) -> Segment | None:
-        """The segment of an active stage for writing, trusted or not; None if it cannot be had.
+        """The segment of an active stage for writing, trusted or not; None if it cannot be mapped.
 
-        Raises StoreFailed where that may be different in a moment.
+        Raises StoreFailed if that may succeed a moment later.
         """
         try:
             return self.segment(row, writable=not row.sealed)
@@ -205,7 +205,7 @@ class Core(Holding):
             change.raise_generation()
 
     def abandon(self) -> None:
-        """In a forked child: closes what belongs to the parent, without unlocking anything."""
+        """In a forked child: closes the parent's files without unlocking anything."""
         self.is_closed = True
         self.catalog.abandon()
         self.lock.abandon()
@@ -219,6 +219,6 @@ class Core(Holding):
                 getattr(self, part).close()
 
     def give_back(self, *, is_done: bool) -> None:
-        """The end of its opening."""
+        """Closes the files, unless opening them has succeeded."""
         if not is_done:
             self.close()

@@ -29,7 +29,7 @@ class OpenStore(Protocol):
 
     @property
     def _is_closing(self) -> bool:
-        """Whether it was closed half and must be closed again."""
+        """Whether a close was interrupted, so that the store must be closed again."""
 
     def _changing(self, what: str) -> contextlib.AbstractContextManager[Core]:
         """The writer lock, for operations that cannot be part of a batch."""
@@ -47,4 +47,4 @@ class OpenStore(Protocol):
         """Ends the pause of `_before_fork`."""
 
     def _after_fork_in_child(self) -> None:
-        """Closes what belongs to the parent."""
+        """Closes the parent's files."""

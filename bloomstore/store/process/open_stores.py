@@ -1,4 +1,4 @@
-"""Which stores this process has open, by folder, and what a fork means for them.
+"""The stores that this process has open, and their steps around a fork.
 
 One Store object per catalog and process: LMDB environments must not be opened twice, and an flock
 of one object would not keep out another. If a store was removed or replaced while it was open, its
@@ -29,7 +29,7 @@ def find(folder: Folder) -> OpenStore | None:
     try:
         store = _open.get(identity(folder.data))
     except OSError:
-        return None  # opening says what is wrong
+        return None  # opening the store will report the error
     if store is not None and store._is_closing:
         store.close()
         return None

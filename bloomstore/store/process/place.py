@@ -1,6 +1,6 @@
-"""Whether the path of an open store leads to the files that are open still.
+"""Whether the path of an open store still leads to its open files.
 
-A folder may be removed, moved, or replaced by another one, a restored copy say, while processes
+A folder may be removed, moved, or replaced, for example by a restored copy, while processes
 have it open. Their files live on without names, and these processes would keep answering and
 acknowledging, unseen by every process that opens the path afterwards. The loss is noticed by:
 
@@ -53,10 +53,10 @@ class Place:
     def loss(self, *, of_catalog: bool = False) -> str | None:
         """How the files were lost; None while they are where they were.
 
-        A change looks at the catalog alone, 3 us: a lock that is replaced for itself is no way to
+        A change looks at the catalog alone, 3 us: replacing only the lock file is no way to
         replace a store. It looks at the catalog's folder, whose time changes when a file in it is
-        replaced: a kernel that is asked for the times of a file gives its next write a time of its
-        own, and each commit to the catalog would take 50 us longer for that.
+        replaced. When a kernel is asked for the times of a file, it gives the next write its
+        own time, and each commit to the catalog would take 50 us longer.
         """
         if of_catalog:
             return self._loss_of_catalog()

@@ -14,11 +14,11 @@ from pathlib import Path
 from bloomstore.errors import DamagedFile, StoreFailed, StoreLocked
 from bloomstore.segment.mapping import open_file, try_flock
 
-_DOOR_SECONDS = 0.005  # between two knocks
+_DOOR_SECONDS = 0.005  # between two tries
 
 
 class Users:
-    """The shared lock by which this process says that it uses the store."""
+    """The shared lock by which this process shows that it uses the store."""
 
     def __init__(self, path: Path, door: Path) -> None:
         self.path = path
@@ -41,7 +41,9 @@ class Users:
         begin = time.monotonic()
         while not try_flock(self._door, fcntl.LOCK_EX):
             if time.monotonic() >= begin + seconds:
-                raise StoreLocked(f"{self.path}: another process has opened it for {seconds} s")
+                raise StoreLocked(
+                    f"{self.path}: another process has been opening the store for {seconds} s"
+                )
             time.sleep(_DOOR_SECONDS)
         is_alone = try_flock(self._descriptor, fcntl.LOCK_EX)
         if not is_alone:
@@ -60,7 +62,7 @@ class Users:
             os.close(door)
 
     def close(self) -> None:
-        """Leaves the list of users."""
+        """Releases the shared lock."""
         self._shut_door()
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:

@@ -1,4 +1,4 @@
-"""The thread that looks whether open stores are where they were, so that lookups need not.
+"""The thread that checks whether open stores are still in place, so that lookups need not.
 
 There is one per process, begun with the first open store and ended with the last. It is ended
 before a fork and begun again after it: forking a process with several threads is a risk for the
@@ -48,13 +48,13 @@ class End:
         self._lock.acquire()
 
     def set(self) -> None:
-        """May come twice, and at any moment."""
+        """May be called twice, and at any moment."""
         self.is_set = True
         with contextlib.suppress(RuntimeError):  # it is free already
             self._lock.release()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the thread should end; waits so long for that."""
+        """Whether the thread should end; waits up to this long."""
         return self._lock.acquire(timeout=seconds) or self.is_set
 
 
@@ -98,7 +98,7 @@ class Watch:
         return thread
 
     def pause(self) -> None:
-        """Before a fork. May come twice."""
+        """Ends the thread before a fork. May be called twice."""
         self._is_paused = self._is_paused or self._thread is not None
         thread = self.end()
         if thread is not None:
@@ -108,7 +108,7 @@ class Watch:
                 time.sleep(0)
 
     def resume(self) -> None:
-        """After a fork, in the parent; `after_fork` must follow."""
+        """Prepares a new thread in the parent after a fork; `after_fork` must follow."""
         is_main = threading.current_thread() is threading.main_thread()
         if not is_main or threading.active_count() > 1:  # Python warns anyhow
             self._begin_if_paused()
@@ -121,7 +121,7 @@ class Watch:
         return 0
 
     def forget(self) -> None:
-        """In a forked child: the thread was the parent's."""
+        """Forgets the thread in a forked child: it was the parent's."""
         self._thread = None
         self._is_paused = False
 
@@ -130,4 +130,4 @@ class Watch:
             try:
                 self._look(end)
             except Exception:
-                log.exception("looking whether open stores are in their places failed")
+                log.exception("checking whether open stores are still in place failed")

@@ -1,4 +1,4 @@
-"""The words of a store: numbers in shared memory that its processes tell each other.
+"""The words of a store: numbers that its processes share in memory.
 
 They are the first page of the file `lock`, which every process maps:
 

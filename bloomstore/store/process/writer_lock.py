@@ -40,7 +40,7 @@ class WriterLock(KeptLock):
             return None
         mine.held.append(self._quick)
         is_locked = self._threads.acquire(blocking=False)
-        # Whether it is closed is asked after that: another thread may have closed it before.
+        # Checked after taking the lock: another thread may have closed it before.
         if is_locked and self._descriptor >= 0 and (self._has_file or self._try_file()):
             self.keeper.is_free = False
             self._depth = 1
@@ -59,7 +59,9 @@ class WriterLock(KeptLock):
     def lock_threads(self) -> None:
         """Waits until no other thread has the lock. Raises StoreLocked."""
         if not self._threads.acquire(timeout=self._seconds):
-            raise StoreLocked(f"{self.path}: another thread has held it for {self._seconds} s")
+            raise StoreLocked(
+                f"{self.path}: another thread has held the writer lock for {self._seconds} s"
+            )
 
     def unlock_threads(self) -> None:
         """The end of lock_threads, if this thread has the lock."""
@@ -117,7 +119,9 @@ class Threads(Holding):
 
     def __enter__(self) -> None:
         if self._lock.is_mine:
-            raise StoreLocked(f"{self._lock.path}: this thread is in the middle of another change")
+            raise StoreLocked(
+                f"{self._lock.path}: this thread is in the middle of another change; end that first"
+            )
         self.announce()
         try:
             self._lock.lock_threads()

@@ -38,15 +38,15 @@ class Batches:
     def __init__(self) -> None:
         # By a weak reference to the end of each, in the order of opening. Handles look at its
         # length: while it is not empty no add takes the short way past `mine`.
-        self.open: dict[weakref.ref[Any], Place] = {}
+        self.open: dict[weakref.ref[Any], BlockScope] = {}
 
     @property
     def mine(self) -> Batch | None:
         """The batch whose block runs now."""
-        place = self._place() if self.open else None
+        place = self._innermost() if self.open else None
         return None if place is None else place.batch
 
-    def _place(self) -> Place | None:
+    def _innermost(self) -> BlockScope | None:
         """The innermost block on the stack of this thread."""
         me = threading.get_ident()
         mine = [place for place in list(self.open.values()) if place.thread == me]
@@ -75,8 +75,8 @@ class Batches:
         return any(place.batch is not None and number in place.batch.names for place in places)
 
 
-class Place:
-    """Where an open batch is: frame, thread and task of its block. Without a batch: apart."""
+class BlockScope:
+    """The frame, thread and task of an open block; without a batch if keys are added apart."""
 
     __slots__ = ("batch", "frame", "task", "thread")
 
@@ -99,7 +99,7 @@ class _Exit:
     @overload
     def __get__(self, block: Block, kind: type[Block]) -> _End: ...
     def __get__(self, block: Block | None, kind: type[Block]) -> abc.Callable[..., None]:
-        if block is None:  # ExitStack asks so, and holds the block itself
+        if block is None:  # ExitStack asks the class, and holds the block itself
             return _end
         end = functools.partial(_end, block)
         block.end = weakref.ref(end)
@@ -114,14 +114,14 @@ class Block:
     def __init__(self, batches: Batches, finish: abc.Callable[[Batch], None] | None) -> None:
         self._batches = batches
         self._finish = finish
-        self._places: list[Place | None] = []
+        self._places: list[BlockScope | None] = []
         self.end: abc.Callable[[], object] | None = None
 
     def __enter__(self) -> None:
         is_nested = self._batches.mine is not None
         place = None
         if is_nested == (self._finish is None):
-            place = Place(None if self._finish is None else Batch(), _frame_of_block())
+            place = BlockScope(None if self._finish is None else Batch(), _frame_of_block())
             # The end is in no variable: an interrupt here leaves this frame in a traceback, and a
             # kept traceback would keep the batch open.
             end_of_batch = self._batches.open.__delitem__

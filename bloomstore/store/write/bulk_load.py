@@ -25,7 +25,7 @@ LEAST_KEYS = 1 << 20
 
 
 def is_bulk(view: FilterView, keys: object) -> bool:
-    """Whether these keys are worth a file of their own: many, and an eighth of what there is."""
+    """Whether these keys justify a new file: many, and an eighth of the keys there are."""
     if not is_column(keys):
         return False  # a generator, a set: their code must not run under the writer lock
     count = len(keys)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ From entry on every writer adds to both chains, so keys that arrive meanwhile ar
 too; lookups ask the live one only. Without `switch` nothing changes. The switch is one commit: it
 makes the coming chain live, buries the old one and raises the generation.
 
-Nothing is switched to that was not proved: every key is asked for again in the coming chain after
+A chain is switched to only after proof: every key is asked for again in the coming chain after
 it was added, and every block of its segments is compared with its checksum before the switch.
 
 A rebuild that is to be resumed leaves its coming chain in the catalog when it ends without a
@@ -86,9 +86,9 @@ class Rebuild:
     def feed(self, keys: abc.Iterable[Key]) -> bool:
         """Adds keys as fast as possible; returns whether all keys fed so far are durable.
 
-        Keys that are not become so by `keep`, or by a later call. Few keys go through the journal,
+        `keep` or a later call makes the others durable. Few keys go through the journal,
         many are gathered in memory (stage_in_memory.py). Raises Outgrown: keys that were not
-        durable are void then.
+        durable are then void.
         """
         if not self._is_large():
             self.added += self.add_many(keys)
@@ -98,7 +98,7 @@ class Rebuild:
         for prints in fingerprint_chunks(keys, self._seed, writer.TURN_KEYS):
             while len(prints):
                 taken, new = self._insert(prints)
-                self._unkept += taken  # by what is gathered now: to grow is to keep
+                self._unkept += taken  # only of the present stage: growing makes keys durable
                 self.added += new
                 if taken < len(prints):
                     self._grow()
@@ -109,7 +109,7 @@ class Rebuild:
 
     @whole
     def keep(self) -> None:
-        """Makes all keys durable that `feed` was given."""
+        """Makes all keys durable that were given to `feed`."""
         gathering = self._gathering
         if gathering is None or not self._unkept:
             return
@@ -276,7 +276,7 @@ def _left_behind(store: OpenStore, core: Core, name: str) -> Rebuild | None:
 
 @whole
 def resume(store: OpenStore, name: str, chain_id: str) -> Rebuild | None:
-    """The rebuild with this id, if its coming chain is there still and can be trusted."""
+    """The rebuild with this id, if its coming chain still exists and can be trusted."""
     with store._changing("a rebuild") as core:
         found = _left_behind(store, core, name)
         if found is None or found.id != chain_id:
@@ -291,7 +291,7 @@ def begin(
 ) -> Rebuild:
     """Starts a rebuild; one that a dead process left behind is buried first.
 
-    is_declared: the caller asks for this capacity. Otherwise it is what the keys of today need, and
+    is_declared: the caller asks for this capacity. Otherwise it suits the present keys, and
     later rebuilds go by the capacity that was asked for before.
     """
     with store._changing("a rebuild") as core:

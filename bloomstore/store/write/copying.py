@@ -30,7 +30,7 @@ from bloomstore.store.write.coming_chain import Rebuild, begin_in
 
 @whole
 def begin_copy(store: OpenStore, name: str, other: OpenStore, other_name: str) -> Rebuild:
-    """Starts a rebuild whose coming chain is what the other filter is, with its spec.
+    """Starts a rebuild whose coming chain copies the other filter, with its spec.
 
     Raises NotCopyable if the other one cannot be trusted, SpecError if its seed is another one.
     """
@@ -67,7 +67,7 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
     assert view.coming is not None
     assert stage.segment is not None
     theirs = stage.row
-    made: StageRow = view.coming.newest.row  # the first one was made by the beginning
+    made: StageRow = view.coming.newest.row  # `begin` has made the first stage
     if theirs.stage > 0:
         row = writer.coming_row(view.row)
         made = stage_files.new_stage(core, row, made.chain, theirs.stage, theirs.spec)
@@ -87,7 +87,7 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
 
 
 def _require_sound_blocks(store: OpenStore, stage: Stage) -> None:
-    """After the copy: a block that was damaged before it is so still."""
+    """Called after the copy, because a block that was damaged before it still is."""
     assert stage.segment is not None
     damaged = stage.damaged
     if not stage.row.sealed:

@@ -36,7 +36,7 @@ def of_stage(core: Core, stage: Stage) -> tuple[int, int]:
 
 
 def mark_dirty(core: Core, row: FilterRow) -> None:
-    """Says in the catalog, before the first bit, that the segments are ahead of it."""
+    """Marks the filter's row before the first bit: its segments are ahead of the catalog."""
     if core.dirty_tenure.get(row.number) == core.lock.tenure:
         return
     with core.catalog.read() as view:

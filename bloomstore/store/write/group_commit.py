@@ -27,7 +27,7 @@ from bloomstore.store.write.plan import Prints
 
 
 class Request(Holding):
-    """Keys that one thread wants to add, and what became of them.
+    """Keys that one thread wants to add, and the outcome.
 
     It is among the requests of its group while its thread is in the block.
     """
@@ -48,7 +48,7 @@ class Request(Holding):
             self._group._requests.append(self)
 
     def give_back(self, *, is_done: bool) -> None:
-        """Takes it out."""
+        """Removes the request from its group."""
         with self._group._gathering, contextlib.suppress(ValueError):
             self._group._requests.remove(self)
 
@@ -93,11 +93,13 @@ class Group:
         if mine.error is not None:
             raise mine.error
         if mine.added is None:
-            raise StoreFailed("the add was interrupted before it was served")
+            raise StoreFailed(
+                "the add was interrupted before its keys were durable; add them again"
+            )
         return mine.added
 
     def _serve(self, core: Core, mine: Request) -> None:
-        """Requests of others stay listed: an interrupt of this thread must not lose them."""
+        """Serves all requests; they stay listed, so that an interrupt of this thread loses none."""
         with self._gathering:
             requests = [request for request in self._requests if not request.is_done]
         keys = sum(len(request.prints) for request in requests)

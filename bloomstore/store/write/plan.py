@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 def plan(core: Core, stage: Stage, prints: Prints) -> tuple[Part | None, int]:
-    """The part of these keys that fits into the stage, and how many were gone through."""
+    """The part of these keys that fits into the stage, and how many were considered."""
     segment = stage.segment
     assert segment is not None
     set_bits, keys = counts.of_stage(core, stage)
@@ -48,7 +48,7 @@ def plan(core: Core, stage: Stage, prints: Prints) -> tuple[Part | None, int]:
 
 
 def plan_one(core: Core, stage: Stage, print_: Prints, bits: int) -> Part | None:
-    """The same for one key that would set so many bits; None if the stage has no room for it."""
+    """The same for one key that would set this many bits; None if the stage has no room for it."""
     row = stage.row
     set_bits, keys = counts.of_stage(core, stage)
     if row.is_full(set_bits, keys):
@@ -68,7 +68,7 @@ def without(prints: Prints, known: NDArray[np.bool_]) -> Prints:
 
 
 def has_room(chain: Chain) -> bool:
-    """A stage that cannot be trusted takes no keys: they go into a new one."""
+    """Whether the newest stage takes keys; those of a stage in doubt go into a new one."""
     if chain.missing is not None:
         return False
     return chain.newest.segment is not None and chain.newest.doubt is None

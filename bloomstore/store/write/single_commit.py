@@ -7,9 +7,9 @@ filter. The work and its order are those of the general road, in one transaction
 one more per filter: the transaction that is begun shows the commits of a dead holder (see
 Catalog.settled), and is committed with the journal rows if there are none.
 
-Why: one durable add took 117 us of processor time beside its commit, and takes 17 so; five times
-as much when it comes with cold caches. Two filters in a batch took 200 us in four
-transactions, and take 60 in one.
+The reason: one durable add took 117 us of processor time beside its commit, now 17; five times
+as much with cold caches. Two filters in a batch took 200 us in four
+transactions, now 60 in one.
 
 `handle`, the OneKey of the filter, is given with a single key that no stage has. It says which bits
 that key would set, and sets them, without numpy: 15 us instead of 16.5, and 108 instead of 130 when

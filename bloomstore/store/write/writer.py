@@ -43,7 +43,7 @@ TURN_KEYS = 1 << 18
 def add(core: Core, view: FilterView, prints: Prints) -> int:
     """Adds keys to the live chain and to that of a rebuild; returns how many were new.
 
-    A rebuild that has no room for them is given up: it is its plan that was too small, and no
+    A rebuild that has no room for them is given up: its plan was too small, which is no
     reason to refuse keys that the filter can take.
     """
     added = add_to_chain(core, view.row, view.live, prints)
@@ -105,7 +105,7 @@ def _add_durably(core: Core, stage: Stage, prints: Prints) -> tuple[int, int]:
 
 
 def _add_at_once(core: Core, row: FilterRow, stage: Stage, prints: Prints) -> tuple[int, int]:
-    """Durability `process`: the bits are set in the shared mapping, and that is all."""
+    """Adds with durability `process`: only sets bits in the shared mapping."""
     segment = stage.segment
     assert segment is not None
     core.require_place()
