@@ -2,7 +2,7 @@
 
 environment.py   the LMDB environment, made as a whole and opened with care
 pages.py         whether data.mdb can be believed, before LMDB opens it
-witness.py       the number of the last commit, kept outside of data.mdb
+witness.py       the number of the last commit, kept outside data.mdb
 room.py          how full the map is, and which readers keep it full
 gate.py          keeps transactions from crossing a fork or a close
 frames.py        version and checksum around every value

@@ -92,7 +92,7 @@ class Catalog:
         self._sound: set[str] = set()
         self.gate = Gate()
         self._map_size = map_size
-        # Whether the environment must be opened anew. The lock is held to do so, and by a fork.
+        # Whether the environment must be reopened. The lock is held to do so, and by a fork.
         self.is_spent = False
         self._renewing = threading.RLock()
         self._is_paused = False
@@ -159,11 +159,11 @@ class Catalog:
             pass
 
     def begin(self, *, write: bool) -> Any:
-        """A transaction of LMDB; transaction.py keeps it, inside the gate, and its errors."""
+        """A transaction of LMDB, for transaction.py, which enters the gate and handles errors."""
         return self._environment.begin(write=write)
 
     def last_number(self) -> int:
-        """The number of the last commit, for transaction.py, which keeps the errors of LMDB."""
+        """The number of the last commit, for transaction.py, which handles errors of LMDB."""
         return int(self._environment.info()["last_txnid"])
 
     def _ask(self, what: str, question: abc.Callable[[], T]) -> T:
@@ -175,7 +175,7 @@ class Catalog:
 
     def mend(self, error: lmdb.Error) -> bool:
         """Whether a transaction that could not begin may do so now. Not inside the gate."""
-        if isinstance(error, lmdb.ReadersFullError):  # dead processes may have places
+        if isinstance(error, lmdb.ReadersFullError):  # dead processes may hold reader slots
             self._environment.reader_check()
         elif isinstance(error, lmdb.PanicError | lmdb.MapResizedError):
             self.is_spent = True
@@ -185,9 +185,9 @@ class Catalog:
         return True
 
     def renew(self) -> None:
-        """Opens the environment anew, if it is spent, when no thread is inside.
+        """Reopens the environment, if it is spent, when no thread is inside.
 
-        LMDB gives an environment up, for ever, when the write of a meta page fails; and one whose
+        LMDB gives up an environment for good when the write of a meta page fails; and one whose
         map another process has outgrown must be mapped again.
         """
         if self.gate.is_inside:  # another thread may have the lock, and wait for this one to leave
@@ -234,16 +234,16 @@ class Catalog:
 
     @property
     def last_commit(self) -> int:
-        """The number of the last commit. A change that changed nothing was none."""
+        """The number of the last commit; a change that changed nothing is not counted."""
         return self._ask("its last commit is not known", self.last_number)
 
     def forget_dead_readers(self) -> None:
         """Frees the reader slots of killed processes; they would keep old pages alive."""
-        self._ask("its readers cannot be looked at", self._environment.reader_check)
+        self._ask("its readers cannot be listed", self._environment.reader_check)
 
     def copy(self, folder: Path) -> None:
         """Writes a consistent copy of the catalog, without free pages, into an empty folder."""
-        where: Any = os.fsencode(folder)  # which it takes, too
+        where: Any = os.fsencode(folder)  # py-lmdb takes bytes too
         copy = partial(self._environment.copy, where, compact=True)
         self._ask(f"cannot be copied to {folder}", copy)
 

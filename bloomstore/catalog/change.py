@@ -37,7 +37,7 @@ class CatalogChange(CatalogView):
     is_committed = False
 
     def commit(self) -> None:
-        """Makes it durable."""
+        """Makes the change durable."""
         self._transaction.commit()
         self.is_committed = True
 
@@ -55,18 +55,18 @@ class CatalogChange(CatalogView):
         return self.generation
 
     def renew_incarnation(self) -> str:
-        """Says that this is another copy of the store than the one it was made from."""
+        """Gives the store a new incarnation: it is a copy of the one it was made from."""
         identity = replace(self.identity(), incarnation=uuid.uuid4().hex)
         self._put("store", b"identity", rows.pack_identity(identity))
         return identity.incarnation
 
     def set_format(self, number: int) -> None:
-        """Says which format the catalog has from now on."""
+        """Sets the format that the catalog has from now on."""
         identity = replace(self.identity(), format=number)
         self._put("store", b"identity", rows.pack_identity(identity))
 
     def set_forgotten_below(self, number: int) -> None:
-        """Says up to which number files may be of filters that this catalog has forgotten."""
+        """Sets the number below which files may be of filters that this catalog has forgotten."""
         identity = replace(self.identity(), forgotten_below=number)
         self._put("store", b"identity", rows.pack_identity(identity))
 
@@ -90,7 +90,7 @@ class CatalogChange(CatalogView):
         self._put_counters(replace(counters, next_number=max(least, counters.next_number)))
 
     def delete_damaged_journal(self) -> list[int]:
-        """Deletes journal rows that cannot be read, and says which."""
+        """Deletes journal rows that cannot be read; returns their sequences."""
         gone = []
         with self._cursor("journal") as cursor:
             for key, raw in cursor.iternext():
@@ -185,7 +185,7 @@ class CatalogChange(CatalogView):
         self._put("tombstones", NUMBER_KEY.pack(number), payload)
 
     def delete_tombstone(self, number: int) -> None:
-        """The file is gone, or has become a stage."""
+        """Removes the tombstone: the file is gone, or has become a stage."""
         self._delete("tombstones", NUMBER_KEY.pack(number))
 
     def put_note(self, key: bytes, value: bytes) -> None:
@@ -208,5 +208,5 @@ class CatalogChange(CatalogView):
         return self
 
     def _delete(self, table: str, key: bytes) -> bool:
-        """Whether there was one."""
+        """Deletes a row; returns whether it existed."""
         return bool(self._transaction.delete(key, db=self._tables[table]))

@@ -1,11 +1,11 @@
-"""The LMDB environment: made so that a crash leaves none or a whole one, opened with care.
+"""The LMDB environment: a crash while it is made leaves none or a whole one.
 
 In: a folder, out: an open environment. py-lmdb is imported in this package only.
 
 Invariants
   1. A new environment is made aside, synced, renamed into place, and the parent is synced: a
      catalog folder that exists is complete.
-  2. Never writemap, map_async, sync=False, metasync=False or lock=False: they trade the promise.
+  2. Never writemap, map_async, sync=False, metasync=False or lock=False: they break durability.
   3. lock.mdb gets its disk space before LMDB maps it: LMDB would leave it sparse, and the 65th
      reader on a full disk would be SIGBUS.
   4. LMDB opens its files by name and follows links: both are seen to be plain files before.
@@ -34,12 +34,12 @@ LEAST_MAP_BYTES = 1 << 20
 LARGEST_MAP_BYTES = LARGEST_MAP // 2
 MAX_READERS = 1024
 _MAP_UNIT = 1 << 16  # whole pages, on every machine
-LOCK_BYTES = 192 + 64 * (MAX_READERS - 1)  # what LMDB makes of it
+LOCK_BYTES = 192 + 64 * (MAX_READERS - 1)  # the length that LMDB gives the file
 ENGINE = 0  # LMDB 0.9: py-lmdb has LMDB 1.0 beside it, whose files no earlier one can read
 
 
 def engine_version() -> str:
-    """Of the LMDB that writes catalogs. Raises StoreFailed if py-lmdb was built without it."""
+    """The version of the LMDB that writes catalogs. Raises StoreFailed if py-lmdb lacks it."""
     try:
         return ".".join(map(str, lmdb.version(lib_version=ENGINE)))
     except lmdb.Error as error:
@@ -127,7 +127,7 @@ def _allocate_lock(path: Path) -> None:
     try:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError:
-        return  # a disk that may only be read; LMDB knows what to do
+        return  # a read-only disk; LMDB copes with it
     try:
         has_call = hasattr(os, "posix_fallocate")  # macOS has none
         if has_call and os.fstat(descriptor).st_blocks * 512 < LOCK_BYTES:

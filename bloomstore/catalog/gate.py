@@ -1,4 +1,4 @@
-"""A gate before every transaction: shut while the process forks, and for ever once it is closed.
+"""A gate before every transaction: shut while the process forks, and for good once closed.
 
 A forked child that closes its copy of an environment would free the parent's slot in LMDB's table
 of readers, and closing an environment under a running transaction is not safe either. So forks and
@@ -26,7 +26,7 @@ class Gate:
 
     def __init__(self) -> None:
         self._inside: dict[int, int] = {}
-        self.is_shut = False  # set to False, it is the end of `shut`
+        self.is_shut = False  # setting it to False ends `shut`
         self._is_closed = False
 
     def times(self, me: int) -> int:
@@ -57,7 +57,7 @@ class Gate:
         return threading.get_ident() in self._inside
 
     def require_open(self) -> None:
-        """Raises StoreClosed once it is closed."""
+        """Raises StoreClosed once the gate is closed."""
         if self._is_closed:
             raise StoreClosed("the store is closed")
 
@@ -73,7 +73,7 @@ class Gate:
             raise
 
     def close(self) -> None:
-        """Shuts the gate for ever: threads that wait, or come later, get StoreClosed."""
+        """Shuts the gate for good: threads that wait, or come later, get StoreClosed."""
         try:
             self.shut()
             self._is_closed = True

@@ -26,7 +26,7 @@ class JournalIndex:
         self._by_segment: dict[int, list[int]] = {}
 
     def sequences(self, view: CatalogView, number: int) -> list[int]:
-        """Of the rows that this view has of a segment, in order."""
+        """The sequences of a segment's rows in this view, in order."""
         with self._updating:
             if view.transaction < self._transaction:  # it is older than what is known
                 return [row.sequence for row in view.journal() if row.number == number]
@@ -38,7 +38,7 @@ class JournalIndex:
         expected = view.journal_rows()
         if self._transaction < 0:  # the last update was interrupted
             self._by_segment, self._last, self._rows = {}, 0, 0
-        self._transaction = -1  # until it is done
+        self._transaction = -1  # until the update is done
         if not self._take(view, expected):
             self._by_segment, self._last, self._rows = {}, 0, 0
             self._take(view, expected)

@@ -11,7 +11,7 @@ is alone walks the whole tree first, by plain reads:
   5. no page is in use and free, and the newest entry of the free list is of the last commit.
 
 Rows have checksums, which are compared when they are read (frames.py, view.py). Not found here: an
-older state of the whole file, which only a witness outside of it can tell (witness.py).
+older state of the whole file, which only a witness outside it can show (witness.py).
 py-lmdb has such a walk too (lmdb.verify), in twice the time and without the keys of branches.
 
 Format of LMDB 0.9, 64 bits, in the byte order of the machine.
@@ -212,7 +212,7 @@ class _Walk:
         number = int.from_bytes(data[begin : begin + 8], sys.byteorder)
         count = (_HEAD - 1 + size) // self._page_bytes + 1
         tree.long_pages += count
-        # Of the long rows of a table, and the journal may have many, the first page will do.
+        # The first page of a table's long row is enough; the journal may have many of them.
         data = self._take(number, count, 1 if tree.taken is None else count)
         if _LONG_PAGE.unpack_from(data) != (number, _LONG, count):
             self._fail(number, f"is not a value of {size} bytes")
@@ -222,7 +222,7 @@ class _Walk:
         """Takes pages that no other part may have, and reads the first `count` of them."""
         used = self._used
         if not 2 <= number <= len(used) - count:
-            self._fail(0, f"page {number} lies outside of the file")
+            self._fail(0, f"page {number} lies outside the file")
         if any(used[number : number + count]):
             self._fail(number, "page is used twice")
         used[number : number + count] = b"\1" * count

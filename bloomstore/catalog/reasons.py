@@ -4,14 +4,14 @@ A poisoned stage and every fence of a filter have a Reason in their rows. Code d
 alone; the text may be reworded in any version.
 
     code  name            meaning
-       0  OTHER           the text says all there is; any caller's own words
+       0  OTHER           only the text says why, in the caller's own words
        1  SYNC_FAILED     the stage's bits may not be on the device; `repair` writes it again
        2  UNAPPLIED       the journal rows of the stage could not be applied; likewise
        3  DAMAGED_BLOCKS  nothing says which blocks of the stage are right; `repair` looks again
-       4  KEYS_LOST       keys of durability `process` went with the machine
+       4  KEYS_LOST       keys of durability `process` were lost when the machine went down
        5  ROLLED_BACK     the catalog was rolled back and may miss keys
        6  JOURNAL_LOST    a damaged journal row may have held keys
-      32  NOT_BUILT       a guard whose filter nobody has filled yet
+      32  NOT_BUILT       a guard whose filter has not been filled yet
       33  BEING_BUILT     a guard whose filter is being filled
       34  INVALIDATED     a migration has invalidated the guard
       35  BEHIND          the guard is too far behind its outbox

@@ -3,9 +3,9 @@
 LMDB changes nothing in place: a deletion needs new pages too, and gets none once the map is full.
 So LMDB gets a larger map than `map_size` says. Code that adds rows asks here first
 (store/write/commit.py, store/durable/stage_files.py, store/notes.py); code that deletes them, a
-checkpoint for one, does not ask and always finds room.
+checkpoint for example, does not ask and always finds room.
 
-A reader that stands still inside a transaction keeps all pages that were freed since: the file
+A reader that stays inside a transaction keeps all pages that were freed since: the file
 grows with every commit and never shrinks. Such a reader cannot be ended from here; a warning names
 its process.
 """

@@ -32,7 +32,7 @@ _NO_CHANGES = "the catalog takes no changes"
 
 
 class Transaction(Holding):
-    """A transaction of one thread, which is inside the gate meanwhile."""
+    """A transaction of one thread, which stays inside the gate until it ends."""
 
     __slots__ = ("_before", "_catalog", "_gate", "_lmdb", "_me")
     writes = False

@@ -29,7 +29,7 @@ Step = abc.Callable[[CatalogChange], None]
 
 
 def count_stages(change: CatalogChange) -> None:
-    """Format 2: a filter's row says how many stages its chains have: none goes unnoticed."""
+    """Format 2: a filter's row counts the stages of its chains, so a missing one is noticed."""
     found: collections.Counter[bytes] = collections.Counter()
     for key, _ in change.rows("stages"):
         found[key[:12]] += 1  # filter and chain
@@ -79,7 +79,7 @@ def bring_up(catalog: Catalog, *, is_alone: bool, doubt: str | None) -> None:
         return
     old = f"{catalog.path} has format {found}, this library needs {newest()}"
     if catalog.read_only:
-        raise StoreReadOnly(f"{old}: open it once for writing, that upgrades it")
+        raise StoreReadOnly(f"{old}: open it once for writing, which upgrades it")
     if not is_alone:
         raise StoreLocked(f"{old}: other processes have it open, close them for the upgrade")
     if doubt is not None:

@@ -39,7 +39,7 @@ class CatalogView:
         sound: set[str],
         index: JournalIndex | None = None,
     ) -> None:
-        """Without an index, because it shows what was not committed, it reads the whole journal."""
+        """Views of uncommitted state have no index, and read the whole journal."""
         self._transaction = transaction
         self._tables = tables
         self._sound = sound  # see Catalog

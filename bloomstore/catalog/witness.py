@@ -1,4 +1,4 @@
-"""The number of the last commit, in a word outside of data.mdb.
+"""The number of the last commit, in a word outside data.mdb.
 
 A flipped bit in a meta page, or an older file put back, makes LMDB begin with an older commit, and
 nothing in data.mdb can tell. So each commit leaves its number in the file `lock`, after it is
@@ -35,7 +35,7 @@ class Witness:
         return number if word == _checked(number) else 0
 
     def set(self, number: int) -> None:
-        """This commit is the last one."""
+        """Notes that this commit is the last one."""
         if self._is_writable:
             self._words[0] = _checked(number)  # type: ignore[index]
 

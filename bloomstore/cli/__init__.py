@@ -1,4 +1,4 @@
-"""The command line: parsing and printing around what Python programs can do, too.
+"""The command line: parsing and printing around calls that Python programs can make too.
 
 main.py    the parser, errors and exit statuses
 commands/  one file per command

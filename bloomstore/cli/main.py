@@ -1,8 +1,8 @@
-"""The command line: the parser of all commands, and what becomes of errors.
+"""The command line: the parser of all commands, errors and exit statuses.
 
 In: arguments, out: text on standard output, an exit status, and at most one line on standard
 error. A command is a module of commands/ with HELP, EXAMPLES, configure(parser) and
-run(args, out) -> status; it calls only what a Python program can call too.
+run(args, out) -> status; it calls only functions that a Python program can call too.
 
     status  0    done, yes
             1    a "no" that is an answer: absent, problems found, not confirmed
@@ -74,7 +74,7 @@ class CommandParser(ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: abc.Sequence[str] | None = None, namespace: Namespace | None = None
     ) -> tuple[Namespace, list[str]]:
-        """Parses options first and positionals from what is left."""
+        """Parses options first, then positionals from the rest."""
         if self._is_inside:  # the intermixed parser calls this for each of its two passes
             return super().parse_known_args(args, namespace)
         self._is_inside = True
@@ -134,7 +134,7 @@ def main(argv: abc.Sequence[str] | None = None) -> int:
     _open_missing_streams()
     try:
         args = make_parser().parse_args(argv)
-    except SystemExit as end:  # argparse has said what is wrong, or has printed the help
+    except SystemExit as end:  # argparse has printed the error or the help
         return end.code if isinstance(end.code, int) else 2
     _escape_what_cannot_be_printed(sys.stdout)
     command: Command = COMMANDS[args.command]

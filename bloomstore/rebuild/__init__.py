@@ -1,9 +1,9 @@
-"""Filling a filter anew from its source, and asking a source whether the filter has its keys.
+"""Rebuilding a filter from its source, and verifying that the filter has the source's keys.
 
     from bloomstore.rebuild import ParquetSource, rebuild
     rebuild(store, "seen", ParquetSource(Path("seen.parquet"), ["key"]))
 
-    source.py           what a source is
+    source.py           Source, the interface that gives all keys again
     text_source.py      lines of a text file as a source
     files.py            CSV, Parquet and Arrow files as sources
     plan.py             the size of the new filter
@@ -11,7 +11,7 @@
     state.py            how far a rebuild has come
     rebuild_lock.py     one rebuild of a filter at a time
     read_ahead.py       batches read in threads while others are added
-    foreign_keys.py     whether a source may be that of another filter
+    foreign_keys.py     whether a source may belong to another filter
     copied_filter.py    a filter of another store instead of keys
     verify.py           keys of a source that a filter misses, and its error as measured
     advice.py           when a rebuild pays

@@ -16,7 +16,7 @@ from bloomstore.store.stats import FilterStats
 
 MANY_STAGES = 4  # a miss asks all of them
 MANY_DELETES = 0.2  # of the keys
-LUCK = 1.15  # a small blocked filter may be so much above its target by chance
+LUCK = 1.15  # a small blocked filter may exceed its target by this factor by chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def advise(stats: FilterStats, keys: float, deleted: int = 0) -> Advice | None:
     """The reasons for a rebuild and its effect; None if it does not pay."""
     if not stats.spec.can_be_sized or not stats.keys:
         return None
-    known = keys if isfinite(keys) else stats.keys  # a full vector can be of any number
+    known = keys if isfinite(keys) else stats.keys  # a full vector may have any number
     left = max(1, ceil(max(0.0, known - deleted) * HEADROOM))
     stage = stats.spec.for_keys(left).stage(0, ())
     assert stage is not None

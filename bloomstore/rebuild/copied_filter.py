@@ -1,8 +1,8 @@
-"""A filter that becomes what a filter of another store is: for keys that no source has any more.
+"""Copies a filter from another store, for keys that no source has any more.
 
-Its keys cannot be listed, so this is no Source: nothing can be counted, sized anew or asked for
-again. What is proved is that the other filter was sound, and every block of the copy. It cannot be
-resumed; what a kill leaves behind is discarded by `give_up` or the next rebuild.
+Its keys cannot be listed, so this is no Source: nothing can be counted, resized or asked for again.
+The proof covers the soundness of the other filter, and every block of the copy. A copy cannot be
+resumed; `give_up` or the next rebuild discards what a kill leaves behind.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from bloomstore.store.write.copying import begin_copy
 
 
 def copy_filter(store: Store, name: str, other: Store, other_name: str | None = None) -> Rebuilt:
-    """Replaces the bits and the spec of a filter by those of another one, of the same name or this.
+    """Replaces the bits and the spec of a filter by those of another, by default of the same name.
 
-    Readers go on, writers wait for the copy. Keys that only the old bits had are gone.
+    Readers continue, writers wait for the copy. Keys that only the old bits had are gone.
     """
     other_name = name if other_name is None else other_name
     if (store.path, name) == (other.path, other_name):
@@ -39,7 +39,7 @@ def copy_filter(store: Store, name: str, other: Store, other_name: str | None = 
             if not new.is_switched:
                 new.discard()
             raise
-        forget_state(store, name)  # of a rebuild that was cut off before
+        forget_state(store, name)  # of a rebuild that was interrupted before
     keys, now = store[name].stats().keys, store[name].state
     return Rebuilt(
         name=name,

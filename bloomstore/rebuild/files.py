@@ -65,7 +65,7 @@ class CsvSource(_Columns):
         return super().identity() | {"type": self._key_type}
 
     def count(self) -> int:
-        """Newlines: more than rows when there are some inside quotes."""
+        """The number of newlines, which exceeds the rows if some are inside quotes."""
         with reading(self._path) as file:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
@@ -98,7 +98,7 @@ class ParquetSource(_Columns):
     """Columns of a Parquet file."""
 
     def count(self) -> int:
-        """As the file says."""
+        """The number of rows in the file's metadata."""
         with _arrow_errors(self._path), self._open() as file:
             return int(file.metadata.num_rows)
 
@@ -134,12 +134,12 @@ class ArrowSource(_Columns):
     """Columns of an Arrow IPC file, which Feather files are too."""
 
     def count(self) -> int:
-        """Sum of its record batches."""
+        """The number of rows of all record batches."""
         with _arrow_errors(self._path), self._open() as file:
             return sum(file.get_batch(n).num_rows for n in range(file.num_record_batches))
 
     def batches(self, position: Position | None) -> abc.Generator[Batch]:
-        """In slices of its record batches."""
+        """The keys in slices of the record batches."""
         start, done = position or 0, 0
         with _arrow_errors(self._path), self._open() as file:
             self._places(list(file.schema.names))
@@ -158,7 +158,7 @@ class ArrowSource(_Columns):
 
 
 def _keys(part: Any, columns: list[str]) -> Any:
-    """The keys of a record batch; nulls are none."""
+    """The keys of a record batch, without nulls."""
     found = [part.column(name) for name in columns]
     if len(found) == 1:
         return found[0].drop_null() if found[0].null_count else found[0]

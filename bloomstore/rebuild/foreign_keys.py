@@ -1,9 +1,9 @@
-"""Whether a source is that of the filter at all: some of its keys must be in it already.
+"""Whether a source belongs to the filter at all: the filter must have some of its keys.
 
-A column too far to the left, numbers read as texts, or a database that is still empty would
-replace every key by others, or by none: from then on each "no" would be wrong. So some keys of each
-batch are asked of the old filter. If it had keys when the rebuild began, and knows no more of these
-than chance explains, the rebuild is refused before the switch, unless other keys are meant.
+The wrong column, numbers read as texts, or a database that is still empty would replace every key
+by others, or by none: from then on each "no" would be wrong. So the old filter is asked for some
+keys of each batch. If it had keys when the rebuild began, and reports no more of these than chance
+explains, the rebuild is refused before the switch, unless the caller asked for other keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bloomstore.rebuild.state import State
 from bloomstore.store.filter import Filter
 
 SAMPLE_KEYS = 1000  # of each batch: a tenth of a millisecond
-_FEW = 100  # with fewer keys one that is known is enough
+_FEW = 100  # with fewer keys, one that the filter reports is enough
 _GUESSING = 0.5  # error of a filter whose answers say nothing
 
 
@@ -30,7 +30,7 @@ def sample(old: Filter, keys: Any, state: State) -> None:
 
 
 def why_foreign(old: Filter, source: Source, state: State) -> str:
-    """Why the source seems to be that of something else; "" if it does not."""
+    """Why the source seems to belong to another filter; "" if it does not."""
     if not state.had:
         return ""
     had = f"filter {old.name!r} has {state.had:,}"

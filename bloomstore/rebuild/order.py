@@ -1,18 +1,18 @@
 """A rebuild from its source, online and offline alike: the one order of its steps.
 
   1. a coming chain is entered into the catalog: from here on every writer adds to both chains; the
-     fences of this moment are remembered (or all this is found as an attempt before left it);
+     present fences are remembered (or all this is found as an earlier attempt left it);
   2. the source waits for writers that did not know of it (source.prepare);
   3. batches are added, each asked for again and durable before the position after it is noted;
   4. proof: the source was read to its end by its own count and is the same as at the beginning,
-     and it is that of this filter (foreign_keys.py);
+     and it belongs to this filter (foreign_keys.py);
   5. the source waits until no snapshot shows older rows (source.settle), then the switch proves
      the checksums of the new segments, in one commit;
-  6. the source notes what the filter was built from, and the remembered fences are lowered.
+  6. the owner writes its record of the build, and the remembered fences are lowered.
 Fences that were raised after step 1 stay: their rows may be younger than what was read.
 
 A process that dies leaves chain and position in the catalog; the next call goes on from there, if
-the source proves to be the same. If it died right behind the switch, its last step is done first;
+the source proves to be the same. If it died right after the switch, its last step is done first;
 then a source that may have changed since is read again, from the beginning. An attempt whose proof
 failed (Incomplete) is discarded. Before the switch, lookups are answered as if there were no
 rebuild.
@@ -54,8 +54,8 @@ class Rebuilt:
     keys: int
     resumed_at: int
     seconds: float
-    began_again: str = ""  # why an attempt before was of no use
-    still: str = ""  # why the filter answers "maybe" all the same
+    began_again: str = ""  # why an earlier attempt could not be resumed
+    still: str = ""  # why the filter still answers "maybe"
 
 
 def rebuild(
@@ -72,12 +72,12 @@ def rebuild(
     planned: abc.Callable[[int | None], object] = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> Rebuilt:
-    """Fills the filter anew from its source while writers and readers go on.
+    """Rebuilds the filter from its source while writers and readers continue.
 
-    `spec`, or `capacity` and `target_error`, say what it becomes; without them it keeps its family
-    and error in one stage for as many keys as the source has. Goes on with a rebuild that was cut
-    off, unless `restart`. A source that has none of the filter's keys is refused, unless it is said
-    to have `other_keys`. `planned` is told how many rows there are, `progress` how many were read.
+    `spec`, or `capacity` and `target_error`, describe the new filter; without them it keeps its
+    family and error in one stage for as many keys as the source has. Resumes an interrupted
+    rebuild, unless `restart`. A source that has none of the filter's keys is refused, unless
+    `other_keys`. `planned` is called with the number of rows, `progress` with those read so far.
     """
     if spec is not None and (capacity is not None or target_error is not None):
         raise SpecError("give either a whole spec, or capacity and target_error")
@@ -151,7 +151,7 @@ def _rebuild(
 
 
 def give_up(store: Store, name: str) -> bool:
-    """Discards a rebuild that was cut off; whether there was one."""
+    """Discards an interrupted rebuild; returns whether there was one."""
     with only_rebuild(store, name):
         new = left_behind(store, name)
         if new is not None:
@@ -161,9 +161,9 @@ def give_up(store: Store, name: str) -> bool:
 
 
 class _Begun(NamedTuple):
-    """A rebuild that was cut off. Without `new` nothing is left to do, without `state` all is.
+    """An interrupted rebuild. Without `new` nothing is left to do, without `state` everything is.
 
-    `why_not`: it cannot go on.
+    `why_not`: why it cannot be resumed.
     """
 
     new: Rebuild | None = None
@@ -199,7 +199,7 @@ def _begun_before(store: Store, name: str, source: Source, wanted: dict[str, Any
     if state.rows and source.why_not_resumable:
         return _Begun(why_not=source.why_not_resumable)
     if state.rows and state.proof != _plain(source.proof()):
-        return _Begun(why_not="nothing proves that its source is the same still")
+        return _Begun(why_not="nothing proves that its source is still the same")
     raised = set(store[name].fences) - set(state.fences)
     if source.owner is not None and raised:
         return _Begun(why_not="rows were written since whose keys are not known")
@@ -288,18 +288,18 @@ def _discard(store: Store, new: Rebuild) -> None:
 
 
 def _plain(identity: dict[str, Any]) -> dict[str, Any]:
-    """As it comes back from a note."""
+    """The identity as it is read back from a note."""
     found: dict[str, Any] = json.loads(json.dumps(identity))
     return found
 
 
 def _kind(identity: dict[str, Any]) -> str:
-    """Of a source; an SQLite database is a file, too."""
+    """The kind of a source; an SQLite database is a file too."""
     return next((name for name in ("table", "select", "file") if name in identity), "")
 
 
 def _place(identity: dict[str, Any]) -> str:
-    """Of a source, in a word."""
+    """Where a source is, in a word."""
     kind = _kind(identity)
     return f"the {kind} {identity[kind]}" if kind else "another kind"
 

@@ -21,7 +21,7 @@ HEADROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A spec, the rows it was made for, and what its first stage takes."""
+    """A spec, the rows it was made for, and the numbers of its first stage."""
 
     spec: FilterSpec
     rows: int | None  # as the source counts them

@@ -22,7 +22,7 @@ def ahead(items: abc.Generator[Item]) -> abc.Generator[Item]:
 
 
 def together(generators: abc.Sequence[abc.Generator[Item]]) -> abc.Generator[tuple[int, Item]]:
-    """The items of all of them as they come, each with the place of its generator.
+    """The items of all generators as they come, each with the index of its generator.
 
     The first error ends all. Whatever ends it, every generator is closed, in its thread.
     """

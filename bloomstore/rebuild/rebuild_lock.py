@@ -1,8 +1,8 @@
-"""One rebuild at a time: a second one of the same filter would take the first one's chain away.
+"""One rebuild of a filter at a time: a second one would discard the first one's chain.
 
 The lock is one byte of a file in the store's folder, of which each filter has its own: rebuilds of
-different filters go on side by side. It belongs to the open file (an OFD lock), so it also keeps
-threads apart, and that of a killed process is gone with it.
+different filters run side by side. It belongs to the open file (an OFD lock), so it also keeps
+threads apart, and the lock of a killed process ends with the process.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 In: nothing, or the position after a batch. Out: batches of keys, each with the position after it.
 
 Invariants
-  1. `batches` ends only when everything was given: what ends early, or was counted differently by
-     the source itself, raises Incomplete. A rebuild believes nothing else.
+  1. `batches` ends only when every key was given: a source that ends early, or counts differently
+     itself, raises Incomplete. A rebuild relies on that alone.
   2. A key that the source has had since before the first batch, and that no writer has added to
      the filter since, is given by some batch, also when the batches of several attempts are put
      together, each from the position that the one before had reached.
@@ -42,23 +42,23 @@ class Batch(NamedTuple):
 
 
 class Owner(Protocol):
-    """The owner of a filter, as a guard: it alone knows which form the filter's keys have.
+    """The owner of a filter, such as a guard: it alone knows which form the filter's keys have.
 
     The fences of an owned filter stand for rows that its source has, so a rebuild from that source
     lowers those that stood when it began.
     """
 
     def held(self) -> AbstractContextManager[None]:
-        """Around a whole rebuild: nothing else builds the filter for its owner."""
+        """A block around a whole rebuild: nothing else builds the filter for its owner."""
 
     def finish(self, rows: int) -> None:
-        """Writes down what the filter was built from. The switch has been made."""
+        """Writes the record of the build, after the switch."""
 
 
 class Source(ABC):
     """A source of keys. One that nothing writes to needs only the four abstract methods."""
 
-    # Why a rebuild that was cut off must begin again; "" if it can go on at a position.
+    # Why an interrupted rebuild must begin again; "" if it can resume at a position.
     why_not_resumable: str = ""
     # Whether batches may be read in a thread while those before are added.
     reads_ahead: bool = True
@@ -103,7 +103,7 @@ class Source(ABC):
         return frozenset()
 
     def begin(self) -> None:  # noqa: B027
-        """A rebuild is about to begin anew, not to go on."""
+        """Called before a rebuild begins, but not before one is resumed."""
 
     def prepare(self, patience: float) -> None:  # noqa: B027
         """Waits until every writer that did not know of the coming chain has ended."""

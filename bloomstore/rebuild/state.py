@@ -1,18 +1,17 @@
 """How far a rebuild has come, as JSON in the store's notes under "rebuild/<filter>".
 
-    chain      id of the coming chain (store/write/coming_chain.py); of another one: the state is
-    void
+    chain      id of the coming chain (store/write/coming_chain.py); the state is void for any other
     source     identity of the source; another one is refused
-    wanted     what was asked for (spec, capacity, target error); anything else is refused
+    wanted     the request (spec, capacity, target error); any other is refused
     fences     tokens of the fences that stood when the rebuild began; only these may be lowered
-    proof      what must not have changed since the position was noted (Source.proof)
+    proof      facts that must be the same as when the position was noted (Source.proof)
     position   after the last batch whose keys are durable, null before the first
     rows       read up to there
     had        keys of the old filter when the rebuild began
     asked      keys that the old filter was asked for, some of each batch; known: those it reported
     began_at   seconds since 1970
 
-Written after each batch, once its keys are durable: what is before the position is in the chain.
+Written after each batch, once its keys are durable: all keys before the position are in the chain.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ def read_state(store: Store, name: str) -> State | None:
 
 
 def write_state(store: Store, name: str, state: State) -> None:
-    """Durable when it returns."""
+    """Writes the state; it is durable when this returns."""
     store.notes[rebuild_note(name)] = json.dumps(asdict(state)).encode()
 
 
 def forget_state(store: Store, name: str) -> None:
-    """The rebuild is over."""
+    """Deletes the state: the rebuild is over."""
     store.notes.pop(rebuild_note(name), None)

@@ -43,7 +43,7 @@ class TextSource(Source):
         return str(self._path)
 
     def count(self) -> int:
-        """Separators, and one for a last line without."""
+        """The number of lines: separators, plus one for a last line without a separator."""
         found, end = 0, self._separator
         with reading(self._path) as file:
             while block := file.read(_SOURCE_BYTES):

@@ -1,7 +1,7 @@
 """Asks a filter for every key of its source, and for random keys that no source has.
 
 In: a filter and a source, out: how many keys it misses (must be none) with the first of them, and
-the share of random keys that it reports: its error as it is.
+the share of random keys that it reports, which is its measured error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Verified:
     reported: int = 0
 
     def count(self, keys: Any, lost: Any) -> None:
-        """Keys at these places are missing."""
+        """Counts the keys that are missing, and names the first of them."""
         self.missing += len(lost)
         room = NAMED - len(self.first_missing)
         self.first_missing += [_plain(keys[int(place)]) for place in lost[:room]]
@@ -56,7 +56,7 @@ def verify(
     probes: int = PROBES,
     progress: abc.Callable[[int], object] = lambda _: None,
 ) -> Verified:
-    """Reads the source once. Changes nothing; writers may go on."""
+    """Reads the source once. Changes nothing; writers may continue."""
     require_own_source(store, name, source)
     asked = store[name]
     if not asked.state.is_certain:
@@ -77,7 +77,7 @@ def verify(
                 result.count(keys, lost)
             result.rows += batch.rows
             progress(result.rows)
-    if perhaps:  # what left the outbox meanwhile was added before
+    if perhaps:  # keys that have left the outbox since were added before that
         coming = source.coming()
         perhaps = [key for key in perhaps if key not in coming]
         result.count(perhaps, np.flatnonzero(~asked.may_contain_many(perhaps)))
@@ -85,7 +85,9 @@ def verify(
     result.probes = probes
     result.reported = int(np.count_nonzero(asked.may_contain_many(absent)))
     if not asked.state.is_certain:  # from one batch to the next
-        raise NotVerifiable(f"filter {name!r} came to answer maybe meanwhile: {asked.state}")
+        raise NotVerifiable(
+            f"filter {name!r} began to answer maybe during the verification: {asked.state}"
+        )
     return result
 
 

@@ -102,7 +102,7 @@ class _Pages:
         }
 
     def sync(self) -> None:
-        """By msync, through the file as it was opened for this mapping."""
+        """Writes dirty pages back by msync, through the file that was opened for this mapping."""
         if _libc.msync(self._address, self._length, _MS_SYNC):
             _raise_errno()
 
@@ -160,7 +160,7 @@ class MappedFile:
             self._pages.advise(mmap.MADV_RANDOM)
 
     def expect_soon(self, offset: int, length: int) -> None:
-        """Has the kernel read a whole range, where it would else read one page after the other."""
+        """Has the kernel read a whole range, which it would otherwise read page by page."""
         if hasattr(mmap, "MADV_WILLNEED"):
             self._pages.advise(mmap.MADV_WILLNEED, offset, length)
 

@@ -95,10 +95,10 @@ class Segment:
         self._judge: Judge | None = None
         self._checksums: NDArray[np.uint32] | None = None
         self._waiting: NDArray[np.bool_] = np.zeros(0, np.bool_)  # blocks not verified yet
-        self._cursor = 0  # none waits before it
+        self._cursor = 0  # no block before this one waits
         self.unverified = 0  # how many wait
         self.damaged: set[int] = set()
-        self.is_blind = False  # a damaged block could not be hidden: believe no "no" of this
+        self.is_blind = False  # a damaged block could not be hidden: no "no" may be believed
         # Protects all of these while blocks are verified. A lookup inside, by a signal handler or a
         # handler of logging, verifies the same blocks once more.
         self._verifying = threading.RLock()
@@ -116,7 +116,7 @@ class Segment:
 
     @property
     def is_expected(self) -> bool:
-        """Whether `expect` has said what the blocks must be."""
+        """Whether `expect` has given the checksums of the blocks."""
         return self._checksums is not None
 
     def expect(
@@ -218,7 +218,7 @@ class Segment:
         }
 
     def clear_flags(self) -> None:
-        """From now on the flags say which blocks have changed: none yet."""
+        """Clears the flags; from now on they say which blocks have changed."""
         self.flags[:] = 0
         self.words[WORD_FLAGS] = 1
 

@@ -4,12 +4,12 @@ create.py      make an empty filter
 add.py         add keys
 query.py       ask for keys
 ls.py          list the filters of a store
-info.py        everything that is known of a filter
-plan.py        what a filter would cost as it grows
+info.py        everything known about a filter
+plan.py        the cost of a filter as it grows
 checkpoint.py  write all bits and empty the journal
-check.py       read every file and name what is wrong
-repair.py      mend what can be mended without the keys
-rebuild.py     fill a filter anew from its source
+check.py       read every file and report problems
+repair.py      mend damage without the keys
+rebuild.py     rebuild a filter from its source
 verify.py      ask a filter for every key of its source
 backup.py      copy a store while it is in use
 drop.py        remove a filter

@@ -64,7 +64,7 @@ def _target(store: Store, name: str, *, create: bool) -> Filter:
     if create and name not in store:
         try:
             return store.create(name, Scalable(target_error=DEFAULT_ERROR))
-        except FilterExists:  # another process was faster
+        except FilterExists:  # another process has just made it
             return store[name]
     return store[name]
 

@@ -44,7 +44,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: TextIO) -> int:
-    """Does one of the four."""
+    """Runs one of the four actions."""
     from bloomstore.sql.schema import migrate
 
     moves = args.action in ("upgrade", "downgrade")

@@ -1,6 +1,6 @@
 """`bloomstore drop STORE NAME`: remove a filter and its files, after asking.
 
-A user at a terminal is asked; a script must say --yes. There is no way back.
+A user at a terminal is asked; a script must pass --yes. The removal cannot be undone.
 Exit status: 0 removed, 1 not confirmed, 2 an error.
 """
 

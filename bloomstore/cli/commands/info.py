@@ -22,7 +22,7 @@ from bloomstore.errors import DamagedRow
 from bloomstore.rebuild import Advice, State, advise, read_state
 from bloomstore.store.note_names import has_guard
 
-HELP = "show everything that is known of a filter, or of all filters of a store"
+HELP = "show everything known about a filter, or about all filters of a store"
 EXAMPLES = """\
   bloomstore info filters/ seen
   bloomstore info filters/

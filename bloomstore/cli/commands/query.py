@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: TextIO) -> int:
-    """Asks for every key, prints the answers, and returns what grep would."""
+    """Asks for every key, prints the answers, and returns a status like grep's."""
     require_keys(args)
     maybes = 0
     is_talking = not (args.quiet or args.count)
@@ -110,7 +110,7 @@ def _word(maybe: bool) -> str:
 
 
 def _warn_of_doubt(filter_: Filter) -> None:
-    """Says that a filter is not sound: its "maybe" to everything would look like a full filter."""
+    """Warns if a filter is not sound: its "maybe" to everything would look like a full filter."""
     state = filter_.state
     if not state.is_sound:
         print(f"bloomstore: warning: filter {filter_.name!r} is {state}", file=sys.stderr)

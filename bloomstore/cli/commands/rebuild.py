@@ -1,7 +1,7 @@
-"""`bloomstore rebuild STORE NAME --from SOURCE`: fill a filter anew while it stays in use.
+"""`bloomstore rebuild STORE NAME --from SOURCE`: refill a filter while it stays in use.
 
 The filter answers as before until all of the source is read and proved complete; then it is
-switched to the new chain in one step. A rebuild that was cut off, by a kill, Ctrl-C or SIGTERM,
+switched to the new chain in one step. A rebuild that was interrupted, by a kill, Ctrl-C or SIGTERM,
 continues where it was when the same command is given again.
 Exit status: 0 rebuilt (or planned, or given up), 1 rebuilt but it still answers "maybe", 2 an
 error, 130 interrupted.
@@ -50,7 +50,7 @@ from bloomstore.rebuild import (
     rebuild,
 )
 
-HELP = "fill a filter anew from its source while it stays in use"
+HELP = "refill a filter from its source while it stays in use"
 EXAMPLES = """\
   bloomstore rebuild filters/ seen --from keys.txt
   bloomstore rebuild filters/ seen --from keys.txt --dry-run
@@ -92,15 +92,15 @@ def configure(parser: ArgumentParser) -> None:
     )
     one = parser.add_mutually_exclusive_group()
     one.add_argument(
-        "--restart", action="store_true", help="begin again, whatever was cut off before"
+        "--restart", action="store_true", help="begin again and discard an interrupted rebuild"
     )
     one.add_argument(
-        "--give-up", action="store_true", help="discard what was cut off, and do nothing else"
+        "--give-up", action="store_true", help="discard an interrupted rebuild, and do nothing else"
     )
     parser.add_argument(
         "--other-keys",
         action="store_true",
-        help="the source may have none of the filter's keys: this is meant",
+        help="allow a source that has none of the filter's keys",
     )
     parser.add_argument(
         "--patience",
@@ -113,7 +113,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: TextIO) -> int:
-    """Rebuilds and prints what became of the filter."""
+    """Rebuilds the filter and prints the outcome."""
     with bloomstore.open(args.store, create=False) as store:
         if args.give_up:
             return _give_up(store, args, out)
@@ -133,7 +133,7 @@ def run(args: Namespace, out: TextIO) -> int:
 
 
 def _copy(store: Store, target: Filter, args: Namespace, out: TextIO) -> int:
-    """From another store."""
+    """Copies a filter from another store."""
     refuse_for_a_store(args)
     is_same = Path(args.source).samefile(store.path)
     name = args.filter or args.name
@@ -197,10 +197,12 @@ def _rebuild(store: Store, source: Source, args: Namespace) -> Rebuilt:
 
 
 def _kept(store: Store, name: str, source: Source, rows: int) -> str:
-    """Says how much of a rebuild is kept that has ended early, after so many rows."""
+    """Says how much is kept of a rebuild that ended early."""
     state = read_state(store, name)
     if rows and source.why_not_resumable:
-        return f"the filter is as it was, no row that was read is kept: {source.why_not_resumable}"
+        return (
+            f"the filter is unchanged, and no row that was read is kept: {source.why_not_resumable}"
+        )
     if state is None or state.position is None:
         return "the filter is as it was"
     return f"{count(state.rows)} rows are kept, the same command continues after them"

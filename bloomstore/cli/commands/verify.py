@@ -42,7 +42,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, out: TextIO) -> int:
-    """Prints what is missing, and the error."""
+    """Prints the missing keys and the measured error."""
     with (
         bloomstore.open(args.store, read_only=True) as store,
         source_from_options(args, store) as source,

@@ -2,7 +2,7 @@
 
 In: parsed options, out: a spec of one of the families, whose fields say which options belong to it
 and which of them it needs. An option that was not given is None and takes the family's own default;
-an option that belongs to other families is refused by name, lest it seem to have an effect.
+an option of another family is refused by name, so that it does not seem to have an effect.
 
 Not here: ranges of the values (the families check them).
 """
@@ -58,7 +58,7 @@ _OPTIONS = tuple(dict.fromkeys(name for options in _OPTIONS_OF.values() for name
 
 
 def add_family_options(parser: ArgumentParser) -> None:
-    """Every option of every family, grouped by whom it belongs to."""
+    """Adds every option of every family, grouped by family."""
     families = parser.add_argument_group("family (scalable unless another is named)")
     one = families.add_mutually_exclusive_group()
     one.add_argument("--family", choices=tuple(_FAMILIES), help="the same as the flag of its name")
