@@ -81,9 +81,9 @@ class Room:
     def _holders(self) -> list[int]:
         """Processes that read the catalog as it was many commits ago."""
         last = int(self._environment.info()["last_txnid"])
-        found = set()
+        processes = set()
         for line in self._environment.readers().splitlines():
             process, _, transaction = [*line.split(), "", "", ""][:3]
             if transaction.isdigit() and int(transaction) < last - _FAR_BEHIND_COMMITS:
-                found.add(int(process))
-        return sorted(found)
+                processes.add(int(process))
+        return sorted(processes)

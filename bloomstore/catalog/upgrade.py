@@ -30,14 +30,14 @@ Step = abc.Callable[[CatalogChange], None]
 
 def count_stages(change: CatalogChange) -> None:
     """Format 2: a filter's row counts the stages of its chains, so a missing one is noticed."""
-    found: collections.Counter[bytes] = collections.Counter()
+    stages: collections.Counter[bytes] = collections.Counter()
     for key, _ in change.rows("stages"):
-        found[key[:12]] += 1  # filter and chain
+        stages[key[:12]] += 1  # filter and chain
     for key, payload in change.rows("filters"):
         plain = json.loads(payload)
         for chain, count in (("live_chain", "stages"), ("coming_chain", "coming_stages")):
             number = plain[chain]
-            plain[count] = 0 if number is None else found[stage_key(plain["number"], number)[:12]]
+            plain[count] = 0 if number is None else stages[stage_key(plain["number"], number)[:12]]
         change.put_row("filters", key, dump(plain))
 
 
@@ -72,19 +72,19 @@ def bring_up(catalog: Catalog, *, is_alone: bool, doubt: str | None) -> None:
     nothing: a catalog in doubt takes no changes.
     """
     with catalog.read() as view:
-        found = view.identity().format
-    if found > newest():
-        raise UnsupportedVersion(catalog.path, found, newest())
-    if found == newest():
+        present = view.identity().format
+    if present > newest():
+        raise UnsupportedVersion(catalog.path, present, newest())
+    if present == newest():
         return
-    old = f"{catalog.path} has format {found}, this library needs {newest()}"
+    old = f"{catalog.path} has format {present}, this library needs {newest()}"
     if catalog.read_only:
         raise StoreReadOnly(f"{old}: open it once for writing, which upgrades it")
     if not is_alone:
         raise StoreLocked(f"{old}: other processes have it open, close them for the upgrade")
     if doubt is not None:
         raise StoreFailed(f"{old}, and takes no changes: {doubt}")
-    for number in range(found, newest()):
+    for number in range(present, newest()):
         with catalog.write() as change:
             STEPS[number - 1](change)
             change.set_format(number + 1)

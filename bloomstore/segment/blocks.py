@@ -46,16 +46,16 @@ def touched_blocks(geometry: Geometry, batches: abc.Iterable[NDArray[np.uint64]]
     """
     bits = np.uint64(8 * BLOCK_BYTES)
     every = -(-geometry.vector_bytes // BLOCK_BYTES)
-    found: set[int] = set()
+    touched: set[int] = set()
     for prints in _joined(batches):
         for j in range(geometry.hashes):
             # Not np.unique: its first call imports numpy.ma, and an interrupt in the middle of that
             # leaves a numpy that nothing in the process can use.
             blocks = (geometry.addresses(prints, j) // bits).astype(np.int64)
-            found.update(np.flatnonzero(np.bincount(blocks)).tolist())
-        if len(found) == every:
+            touched.update(np.flatnonzero(np.bincount(blocks)).tolist())
+        if len(touched) == every:
             break
-    return found
+    return touched
 
 
 def _joined(batches: abc.Iterable[NDArray[np.uint64]]) -> abc.Iterator[NDArray[np.uint64]]:

@@ -61,8 +61,8 @@ def include_object(
 ) -> bool:
     """Keeps bloomstore's own tables out of autogenerate."""
     table = item if kind == "table" else getattr(item, "table", None)
-    found = str(getattr(table, "name", name))
-    return not (found.startswith("bloomstore_") and (reflected or kind != "table"))
+    table_name = str(getattr(table, "name", name))
+    return not (table_name.startswith("bloomstore_") and (reflected or kind != "table"))
 
 
 class GuardOperation(MigrateOperation):

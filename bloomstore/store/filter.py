@@ -250,10 +250,10 @@ class Filter(OneKey):
         view = self._current()
         if not view.state.is_sound:
             return np.ones(len(prints), np.bool_)
-        found = view.live.find(prints)
+        answers = view.live.find(prints)
         self._take_fast_path(view)
         batch = self._store._batches.mine
-        return found if batch is None else found | batch.find(self._number, prints)
+        return answers if batch is None else answers | batch.find(self._number, prints)
 
     def _add(self, prints: NDArray[np.uint64]) -> int:
         batch = self._store._batches.mine

@@ -169,17 +169,17 @@ class Store:
     def __getitem__(self, name: str) -> Filter:
         check_name(name)
         core = self._core
-        known = self._filters.get(name)
-        if known is not None:
+        handle = self._filters.get(name)
+        if handle is not None:
             try:
-                known.state  # noqa: B018  reloads the view if the generation moved
+                handle.state  # noqa: B018  reloads the view if the generation moved
             except FilterNotFound:
-                self._forget(known)
+                self._forget(handle)
             else:
-                return known
-        found = Filter(self, load_view(core, name))
+                return handle
+        new_handle = Filter(self, load_view(core, name))
         with self._views:
-            return self._filters.setdefault(name, found)
+            return self._filters.setdefault(name, new_handle)
 
     @whole
     def __contains__(self, name: object) -> bool:

@@ -49,12 +49,12 @@ class Selects:
         guard = plan.guard
         lacking: Filter | None = None
         if not plan.is_list and guard.feed is None and is_clean(session):
-            asked = guard.filter
+            filter_ = guard.filter
             answer = guard.answer(value)
             if answer is Answer.MAYBE:
                 guard.metrics.count(answer)
                 return None
-            lacking = asked if answer is Answer.ABSENT else None
+            lacking = filter_ if answer is Answer.ABSENT else None
         permit = self._eligibility.permit(
             session, guard, subject_of(statement), statement, options, listeners
         )

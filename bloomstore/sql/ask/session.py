@@ -66,23 +66,23 @@ class GuardedSession(OneExecution):
         if permit is None or (options and not _are_defaults(options)):
             return self._ask_and_get(entity, ident, options)
         guard: ActiveGuard = permit.guard
-        asked = guard.filter  # before the doubt, see trust.py
+        filter_ = guard.filter  # before the doubt, see trust.py
         if type(ident) is not guard.own or guard.doubt:
             return self._ask_and_get(entity, ident, options)
         try:
-            is_absent = ident not in asked
+            is_absent = ident not in filter_
         except BloomStoreError:
             return self._ask_and_get(entity, ident, options)
         if is_absent:
             if permit.allows(self, ident, facts):
                 guard.metrics.skipped_gets += 1
                 return None
-            return self._ask_and_get(entity, ident, options, asked)
-        if asked.is_quick and guard.metrics.true_positives % TIMED:  # it is sound, and not timed
+            return self._ask_and_get(entity, ident, options, filter_)
+        if filter_.is_quick and guard.metrics.true_positives % TIMED:  # it is sound, and not timed
             instance = super().get(entity, ident)
             guard.metrics.count_get(instance is not None)
             return instance
-        return self._get_after(guard, guard.answer_of_hit(asked), entity, ident)
+        return self._get_after(guard, guard.answer_of_hit(filter_), entity, ident)
 
     def _ask_and_get(
         self, entity: Any, ident: Any, options: dict[str, Any], lacking: Filter | None = None

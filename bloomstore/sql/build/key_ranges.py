@@ -29,8 +29,8 @@ class Range(NamedTuple):
     def condition(self, column: ColumnElement[Any]) -> list[ColumnElement[bool]]:
         """The condition for the rest of the range; rows with the last value come again."""
         start = self.first if self.last is None else self.last
-        found = [] if start is None else [column >= bound(start)]
-        return found if self.end is None else [*found, column < bound(self.end)]
+        conditions = [] if start is None else [column >= bound(start)]
+        return conditions if self.end is None else [*conditions, column < bound(self.end)]
 
 
 def divided(least: int, most: int, parts: int) -> list[Range]:

@@ -210,9 +210,9 @@ def _inserted(statement: Insert, compiled: SQLCompiler, column: Column[Any] | No
         return Nowhere("INSERT ... SELECT")
     if has_rows(statement):
         return _inserted_in_one_go(statement, compiled, column)
-    given = _given(values_of(statement), column)
-    if given is not None:
-        return _bound(given, compiled)
+    value = _given(values_of(statement), column)
+    if value is not None:
+        return _bound(value, compiled)
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
     if _names_loosely(values_of(statement), column):
@@ -228,12 +228,12 @@ def _inserted_in_one_go(statement: Insert, compiled: SQLCompiler, column: Column
     """VALUES (...), (...): the parameters are numbered."""
     names: list[str] = []
     for row in rows_of(statement):
-        given = _given(row, column) if isinstance(row, dict) else None
+        value = _given(row, column) if isinstance(row, dict) else None
         name = f"{column.key}_m{len(names)}"
-        if isinstance(given, Null):
+        if isinstance(value, Null):
             names.append("")
             continue
-        is_plain = given is None or not isinstance(given, ClauseElement)
+        is_plain = value is None or not isinstance(value, ClauseElement)
         if name not in compiled.binds or not is_plain:
             return Nowhere("several rows of VALUES with expressions or server defaults")
         names.append(name)
@@ -246,9 +246,9 @@ def _updated(statement: Update, compiled: SQLCompiler, column: Column[Any] | Non
         return Nowhere("updated through a table that does not name the column")
     if _ignores(statement):
         return Nowhere("UPDATE IGNORE may clip values")
-    given = _given(values_of(statement), column)
-    if given is not None:
-        return _bound(given, compiled)
+    value = _given(values_of(statement), column)
+    if value is not None:
+        return _bound(value, compiled)
     if _is_parameter(column, compiled):
         return _sent_as(column.key, compiled)
     if _names_loosely(values_of(statement), column):

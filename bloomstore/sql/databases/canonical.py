@@ -300,9 +300,9 @@ def binary(value: object) -> Key:
 
 def binary_without_trailing_zeros(value: object) -> Key:
     """MySQL's BINARY(n) is padded with zeros."""
-    found = binary(value)
-    assert isinstance(found, bytes)
-    return found.rstrip(b"\0")
+    raw = binary(value)
+    assert isinstance(raw, bytes)
+    return raw.rstrip(b"\0")
 
 
 def uuid(value: object) -> Key:

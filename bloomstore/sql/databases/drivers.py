@@ -29,8 +29,8 @@ def doubt_of(raw: Any, dialect: Dialect) -> str:
     """Why values are not sent or read as they are; "" if they are."""
     look = _LOOKS.get(dialect.driver)
     if look is None:
-        known = ", ".join(sorted(_LOOKS))
-        return f"how the driver {dialect.driver} converts values is not known: use {known}"
+        drivers = ", ".join(sorted(_LOOKS))
+        return f"how the driver {dialect.driver} converts values is not known: use {drivers}"
     return look(getattr(raw, "driver_connection", raw))
 
 
@@ -74,9 +74,9 @@ def _as_shipped() -> Any:
     """The adapters of psycopg as it ships them."""
     adapt: Any = importlib.import_module("psycopg.adapt")
     postgres: Any = importlib.import_module("psycopg.postgres")
-    found = adapt.AdaptersMap(None, postgres.types)
-    postgres.register_default_adapters(found)
-    return found
+    adapters = adapt.AdaptersMap(None, postgres.types)
+    postgres.register_default_adapters(adapters)
+    return adapters
 
 
 def _asyncpg(raw: Any) -> str:
@@ -108,17 +108,19 @@ def _decoders() -> dict[int, Any]:
     """The decoder of each type by its number; text and bytes are passed through."""
     converters: Any = importlib.import_module("pymysql.converters")
     types: Any = importlib.import_module("pymysql.constants.FIELD_TYPE")
-    found: dict[int, Any] = {
+    decoders: dict[int, Any] = {
         types.DECIMAL: Decimal,
         types.NEWDECIMAL: Decimal,
         types.DOUBLE: float,
         types.DATE: converters.convert_date,
         types.DATETIME: converters.convert_datetime,
     }
-    found |= dict.fromkeys((types.TINY, types.SHORT, types.INT24, types.LONG, types.LONGLONG), int)
+    decoders |= dict.fromkeys(
+        (types.TINY, types.SHORT, types.INT24, types.LONG, types.LONGLONG), int
+    )
     names = "STRING VAR_STRING VARCHAR BLOB TINY_BLOB MEDIUM_BLOB LONG_BLOB".split()
     texts = [getattr(types, name) for name in names]
-    return found | dict.fromkeys(texts, converters.through)
+    return decoders | dict.fromkeys(texts, converters.through)
 
 
 _LOOKS: dict[str, Callable[[Any], str]] = {

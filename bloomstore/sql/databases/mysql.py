@@ -168,9 +168,9 @@ def why_behind(connection: Connection) -> str:
     if any(value not in ("OFF", "0") for _, value in states):
         return f"the server replicates another one, {_BEHIND}"
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-    asked = "SHOW ALL SLAVES STATUS" if is_mariadb else "SHOW REPLICA STATUS"
+    query = "SHOW ALL SLAVES STATUS" if is_mariadb else "SHOW REPLICA STATUS"
     with contextlib.suppress(DBAPIError):  # most users may not ask
-        if connection.exec_driver_sql(asked).first() is not None:
+        if connection.exec_driver_sql(query).first() is not None:
             return f"the server is set up to replicate another one, {_BEHIND}"
     return ""
 

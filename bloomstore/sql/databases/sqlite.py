@@ -156,8 +156,8 @@ def _is_busy(error: OperationalError) -> bool:
 
 def _held_by(connection: Connection) -> str:
     name = connection.engine.url.database or ""
-    found = holders(*(Path(f"{name}{end}") for end in ("", "-shm", "-journal")))
-    return f": {found}" if found else ""
+    processes = holders(*(Path(f"{name}{end}") for end in ("", "-shm", "-journal")))
+    return f": {processes}" if processes else ""
 
 
 def mark(connection: Connection, schema: str | None, table: str) -> str:

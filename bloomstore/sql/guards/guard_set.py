@@ -160,13 +160,13 @@ class Guards:
             names |= {None, *path}
         if anywhere:
             names = {schema for schema, _ in list(self._by_table)}
-        found = [
+        guards = [
             guard
             for schema in names
             for guard in self._by_table.get((schema, table.name.lower()), ())
         ]
         others = list(self._undeclared.values())
-        return found + [
+        return guards + [
             guard for guard in others if guard.declared.table.name.lower() == table.name.lower()
         ]
 
@@ -260,11 +260,11 @@ class Guards:
         with self._refreshing, self.store.apart():
             if table in self._seen:  # another thread was faster
                 return
-            known = {guard.name for guard in self}
+            names = {guard.name for guard in self}
             fresh = [
                 ActiveGuard(self.store, declared, self._make_feed)
                 for declared in declared_on(table)
-                if declared.name not in known
+                if declared.name not in names
             ]
             for guard in fresh:
                 self._activate(guard)
@@ -320,8 +320,8 @@ class Undeclared(ActiveGuard):
 
 def _column(element: Any) -> Column[Any]:
     """The Column behind a mapped attribute or a Column."""
-    found = element.__clause_element__() if hasattr(element, "__clause_element__") else element
-    found = plain_column(found)
-    if not isinstance(found, Column):
+    column = element.__clause_element__() if hasattr(element, "__clause_element__") else element
+    column = plain_column(column)
+    if not isinstance(column, Column):
         raise SpecError(f"expected a column or a mapped attribute, got {element!r}")
-    return found
+    return column

@@ -96,8 +96,8 @@ def why_another(declared: Declared, dialect: Dialect, raw: Any, expected: dict[s
     (live,) = read_live(raw, dialect, [declared])
     if doubt := doubt_of(declared, live):
         return doubt
-    found = form_of(declared, live)
-    return "" if found == expected else f"the connection finds {found}, expected {expected}"
+    form = form_of(declared, live)
+    return "" if form == expected else f"the connection finds {form}, expected {expected}"
 
 
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))

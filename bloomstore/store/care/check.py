@@ -100,7 +100,7 @@ def _check_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Pr
         yield Problem(path, 0, str(stage.poisoned), row.name)
     try:
         segment = core.segment(stage, writable=False)
-        found = _look(core, stage, segment)
+        damage = _look(core, stage, segment)
     except DamagedFile as error:
         yield Problem(path, error.offset, error.what, row.name)
         return
@@ -110,40 +110,40 @@ def _check_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Pr
     except BloomStoreError as error:
         yield Problem(path, 0, str(error), row.name)
         return
-    for sequence in found.unapplied:
+    for sequence in damage.unapplied:
         what = f"journal row {sequence} is not applied"
         yield Problem(path, HEADER_BYTES, what, row.name)
-    if found.lacks_checksums:
+    if damage.lacks_checksums:
         what = f"block checksums of segment {stage.number} are missing"
         yield Problem(core.folder.catalog / "data.mdb", 0, what, row.name)
     else:
-        for block in found.blocks:
+        for block in damage.blocks:
             offset = HEADER_BYTES + block * BLOCK_BYTES
             yield Problem(path, offset, f"block {block} cannot be trusted", row.name)
-        for block in sorted(blocks_in(stage.damaged).difference(found.blocks)):
+        for block in sorted(blocks_in(stage.damaged).difference(damage.blocks)):
             what = f"block {block} was damaged and answers maybe; rebuild the filter"
             yield Problem(path, HEADER_BYTES + block * BLOCK_BYTES, what, row.name)
-    if found.set_bits is not None:
-        what = f"{found.set_bits[0]} bits are set, expected {found.set_bits[1]}"
+    if damage.set_bits is not None:
+        what = f"{damage.set_bits[0]} bits are set, expected {damage.set_bits[1]}"
         yield Problem(path, HEADER_BYTES, what, row.name)
 
 
 def _look(core: Core, stage: StageRow, segment: Segment) -> Damage:
     for _ in range(LOOKS):
-        found = examine(core, stage, segment)
-        if found is not None:
-            return found
+        damage = examine(core, stage, segment)
+        if damage is not None:
+            return damage
     return Damage()
 
 
-def _check_folder(core: Core, known: set[str], next_number: int) -> abc.Iterator[Problem]:
+def _check_folder(core: Core, expected_names: set[str], next_number: int) -> abc.Iterator[Problem]:
     try:
         files = core.folder.segment_files()
     except StoreFailed as error:
         yield Problem(core.folder.segments, 0, str(error))
         return
     for path in files:
-        if path.name in known:
+        if path.name in expected_names:
             continue
         if segment_number(path.name) >= next_number:
             what = "is newer than the catalog: the catalog was rolled back"

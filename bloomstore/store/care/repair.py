@@ -143,11 +143,11 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
         return
     is_unwritten = reasons.is_poisoned_by(stage, ReasonCode.SYNC_FAILED, ReasonCode.UNAPPLIED)
     is_about_blocks = reasons.is_poisoned_by(stage, ReasonCode.DAMAGED_BLOCKS)
-    found = examine(core, stage, segment)
-    lacks_only_checksums = found is not None and found.lacks_checksums and found.set_bits is None
-    if is_unwritten and row.durability == "commit" and found is not None:
+    damage = examine(core, stage, segment)
+    lacks_only_checksums = damage is not None and damage.lacks_checksums and damage.set_bits is None
+    if is_unwritten and row.durability == "commit" and damage is not None:
         # What the device lost with the sync shows in checksums, or in the number of set bits.
-        damaged = () if lacks_only_checksums else found.blocks
+        damaged = () if lacks_only_checksums else damage.blocks
         fresh = _write_again(core, stage, segment, damaged)
         what = f"{where}: written again as {fresh.header(core.store_id).file_name}"
         if damaged:
@@ -157,10 +157,10 @@ def _mend_stage(core: Core, row: FilterRow, stage: StageRow) -> abc.Iterator[Rep
     if lacks_only_checksums:
         _renew(core, stage, segment)
         yield Repair(f"{where}: block checksums made again")
-    elif found is not None and found.blocks:
-        stage = trust.record(core, stage, segment, found.blocks)
+    elif damage is not None and damage.blocks:
+        stage = trust.record(core, stage, segment, damage.blocks)
         core.forget(stage.number)
-        what = f"blocks {list(found.blocks)} set to ones, they answer maybe and raise the error"
+        what = f"blocks {list(damage.blocks)} set to ones, they answer maybe and raise the error"
         yield Repair(f"{where}: {what}", needs_rebuild=True)
     elif is_about_blocks:
         _renew(core, stage, segment)
@@ -214,6 +214,6 @@ def _write_again(
         kernels.apply(vector, stage.spec.geometry, entry.prints)
     fill_blocks(vector, damaged)
     last = entries[-1] if entries else stage
-    known = stage.with_counts(kernels.count_bits(vector), last.keys)
-    known = replace(known, damaged=joined_ranges(blocks_in(stage.damaged).union(damaged)))
-    return stage_files.replace_segment(core, known, vector, entries)
+    counted = stage.with_counts(kernels.count_bits(vector), last.keys)
+    counted = replace(counted, damaged=joined_ranges(blocks_in(stage.damaged).union(damaged)))
+    return stage_files.replace_segment(core, counted, vector, entries)

@@ -86,15 +86,15 @@ def trusted(core: Core, row: StageRow, segment: Segment) -> Stage:
     if row.number in core.believed or segment.is_expected:
         return Stage(row, segment)
     try:
-        found = examine(core, row, segment) if _is_small(row) and not row.sealed else None
-        if found is None:  # too large to read all of it, or changing just now
+        damage = examine(core, row, segment) if _is_small(row) and not row.sealed else None
+        if damage is None:  # too large to read all of it, or changing just now
             return _expected(core, row, segment)
     except DamagedRow as error:
         return Stage(row, segment, f"stage {row.stage}: {error}")
-    if not (found.blocks or found.unapplied):
+    if not (damage.blocks or damage.unapplied):
         core.believed.add(row.number)
         return Stage(row, segment)
-    return _mended(core, row, segment, found)
+    return _mended(core, row, segment, damage)
 
 
 def _is_small(row: StageRow) -> bool:
@@ -129,26 +129,26 @@ def _may_write(core: Core) -> bool:
     return not core.options.read_only and core.doubt is None
 
 
-def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage:
+def _mended(core: Core, row: StageRow, segment: Segment, damage: Damage) -> Stage:
     """A stage that looked wrong as a whole: finished, mended, or in doubt."""
     if _may_write(core):
         with contextlib.suppress(StoreLocked), core.hold():
             recovery.finish(core)
-            if found.unapplied:
+            if damage.unapplied:
                 recovery.finish_missing(core)
             again = examine(core, row, segment)
-            found = Damage() if again is None else again
-            if found.is_whole:
-                core.poison(row, reasons.damaged_blocks(found.blocks))
-            elif found.blocks:
-                row, found = record(core, row, segment, found.blocks), Damage()
-    if found.is_whole:
-        return Stage(row, segment, f"stage {row.stage}: {reasons.damaged_blocks(found.blocks)}")
-    if found.unapplied and _may_write(core):  # a read-only process looks for itself, see view.py
-        doubt = f"stage {row.stage}: journal row {found.unapplied[0]} is not applied"
+            damage = Damage() if again is None else again
+            if damage.is_whole:
+                core.poison(row, reasons.damaged_blocks(damage.blocks))
+            elif damage.blocks:
+                row, damage = record(core, row, segment, damage.blocks), Damage()
+    if damage.is_whole:
+        return Stage(row, segment, f"stage {row.stage}: {reasons.damaged_blocks(damage.blocks)}")
+    if damage.unapplied and _may_write(core):  # a read-only process looks for itself, see view.py
+        doubt = f"stage {row.stage}: journal row {damage.unapplied[0]} is not applied"
         return Stage(row, segment, doubt, is_transient=True)
-    if found.blocks:
-        segment.hide(found.blocks, is_sealed=row.sealed)
+    if damage.blocks:
+        segment.hide(damage.blocks, is_sealed=row.sealed)
         core.unrecorded[row.number] = row
         core.believed.add(row.number)
     return Stage(row, segment)
@@ -156,15 +156,15 @@ def _mended(core: Core, row: StageRow, segment: Segment, found: Damage) -> Stage
 
 def _judge(core: Core, row: StageRow, segment: Segment, blocks: list[int]) -> None:
     """Decides whether blocks that fail their checksums are damaged or were changed since."""
-    found: list[int] | None = None
+    failing: list[int] | None = None
     with contextlib.suppress(BloomStoreError):  # an error leaves them damaged
         for _ in range(LOOKS):
-            found = still_damaged(core, row, segment, blocks)
-            if found is not None:
+            failing = still_damaged(core, row, segment, blocks)
+            if failing is not None:
                 break
-    if found == []:
+    if failing == []:
         return
-    segment.hide(blocks if found is None else found, is_sealed=row.sealed)
+    segment.hide(blocks if failing is None else failing, is_sealed=row.sealed)
     if not _may_write(core):
         return
     core.unrecorded[row.number] = row
@@ -197,13 +197,13 @@ def record_all(core: Core) -> None:
             row = view.stage_row(known.filter_number, known.chain, known.stage)
         segment = core.mapped(known)
         if row is not None and row.number == number and segment is not None and segment.damaged:
-            found = still_damaged(core, row, segment, segment.damaged)
+            failing = still_damaged(core, row, segment, segment.damaged)
             if _is_small(row):  # its other blocks, or its number of set bits, may be wrong as well
                 whole = examine(core, row, segment)
-                found = found if whole is None or whole.is_whole else list(whole.blocks)
-            if found:
-                record(core, row, segment, found)
-            if found is not None:
+                failing = failing if whole is None or whole.is_whole else list(whole.blocks)
+            if failing:
+                record(core, row, segment, failing)
+            if failing is not None:
                 segment.show()
         core.unrecorded.pop(number, None)
 

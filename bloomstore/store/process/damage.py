@@ -63,25 +63,27 @@ def examine(core: Core, row: StageRow, segment: Segment) -> Damage | None:
     # Before bits are counted: a row that is applied meanwhile must not look like damage.
     unapplied = _unapplied(row, segment, known.entries)
     if known.checksums is None:
-        found, set_bits = list(every), kernels.count_bits(segment.shared)
+        failing, set_bits = list(every), kernels.count_bits(segment.shared)
     else:
-        asked = [block for block in every if block not in known.changed]
+        checksummed = [block for block in every if block not in known.changed]
         # The checksums count set bits on their way; those of the other blocks are added.
-        found, set_bits = damaged_blocks(segment.header, segment.shared, known.checksums, asked)
+        failing, set_bits = damaged_blocks(
+            segment.header, segment.shared, known.checksums, checksummed
+        )
         set_bits += sum(kernels.count_bits(segment.block(block)) for block in known.changed)
     differs = set_bits != expected and not unapplied
     changed = known.changed
     if known.dirty is not None:  # keys may have been added meanwhile: a flag is set before a bit
         changed = changed | changed_blocks(known.stage, (), segment)
-        found = sorted(set(found) - changed)
+        failing = sorted(set(failing) - changed)
         differs = differs and expected == _expected(core, known) >= 0
-    is_whole = known.checksums is None or (differs and not found and not changed)
-    if differs or found:
-        found = sorted(changed.union(found)) or list(every)
+    is_whole = known.checksums is None or (differs and not failing and not changed)
+    if differs or failing:
+        failing = sorted(changed.union(failing)) or list(every)
     if _has_moved(core, row, before):
         return None
     counts = (set_bits, expected) if differs else None
-    return Damage(tuple(found), unapplied, counts, known.checksums is None, is_whole)
+    return Damage(tuple(failing), unapplied, counts, known.checksums is None, is_whole)
 
 
 def still_damaged(
@@ -96,14 +98,14 @@ def still_damaged(
     before = read_known(core, row, segment)
     if before is None or before.checksums is None:
         return None
-    asked = [block for block in blocks if block not in before.changed]
-    found, _ = damaged_blocks(segment.header, segment.shared, before.checksums, asked)
+    checksummed = [block for block in blocks if block not in before.changed]
+    failing, _ = damaged_blocks(segment.header, segment.shared, before.checksums, checksummed)
     after = read_known(core, row, segment)
     if after is None or after.checksums is None:
         return None
-    found = [block for block in found if block not in after.changed]
-    is_same = np.array_equal(before.checksums[found], after.checksums[found])
-    return found if is_same else None
+    failing = [block for block in failing if block not in after.changed]
+    is_same = np.array_equal(before.checksums[failing], after.checksums[failing])
+    return failing if is_same else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,17 +39,17 @@ log = logging.getLogger("bloomstore")
 
 def missing_stages(rows: list[StageRow], count: int) -> str | None:
     """Why these are not all `count` stages of a chain; None if they are."""
-    found = [row.stage for row in rows]
-    if found == list(range(count)) and count:
+    listed = [row.stage for row in rows]
+    if listed == list(range(count)) and count:
         return None
-    return f"the chain has {count} stages, the catalog lists {found}"
+    return f"the chain has {count} stages, the catalog lists {listed}"
 
 
 def missing_of(row: FilterRow, stages: list[StageRow]) -> abc.Iterator[str]:
     """Each stage that a chain of the filter lacks, given all stages that the catalog lists."""
     for chain, count in ((row.live_chain, row.stages), (row.coming_chain, row.coming_stages)):
-        found = [stage for stage in stages if stage.chain == chain]
-        missing = None if chain is None else missing_stages(found, count)
+        of_chain = [stage for stage in stages if stage.chain == chain]
+        missing = None if chain is None else missing_stages(of_chain, count)
         if missing is not None:
             yield f"chain {chain}: {missing}"
 
@@ -153,8 +153,8 @@ class Core(Holding):
 
     def segment(self, row: StageRow, *, writable: bool) -> Segment:
         """The mapped segment of a stage. Raises if the file is not the one in the catalog."""
-        known = self._segments.get(row.number)
-        segment = None if known is None else known()
+        reference = self._segments.get(row.number)
+        segment = None if reference is None else reference()
         if segment is None or (writable and not segment.is_writable):
             header = row.header(self.store_id)
             path = self.folder.segments / header.file_name

@@ -67,14 +67,14 @@ def _copy(core: Core, name: str, stage: Stage, keys: int) -> None:
     assert view.coming is not None
     assert stage.segment is not None
     theirs = stage.row
-    made: StageRow = view.coming.newest.row  # `begin` has made the first stage
+    newest: StageRow = view.coming.newest.row  # `begin` has made the first stage
     if theirs.stage > 0:
         row = writer.coming_row(view.row)
-        made = stage_files.new_stage(core, row, made.chain, theirs.stage, theirs.spec)
+        newest = stage_files.new_stage(core, row, newest.chain, theirs.stage, theirs.spec)
     stage.segment.verify_all()
     vector = np.array(stage.segment.shared)
     wanted = replace(
-        made,
+        newest,
         spec=theirs.spec,
         opened_at=theirs.opened_at,
         opened_boot=theirs.opened_boot,
@@ -91,8 +91,8 @@ def _require_sound_blocks(store: OpenStore, stage: Stage) -> None:
     assert stage.segment is not None
     damaged = stage.damaged
     if not stage.row.sealed:
-        found = examine(store._core, stage.row, stage.segment)
-        damaged = damaged if found is None else damaged.union(found.blocks)
+        damage = examine(store._core, stage.row, stage.segment)
+        damaged = damaged if damage is None else damaged.union(damage.blocks)
     if damaged:
         what = f"damaged blocks {sorted(damaged)}"
         raise NotCopyable(f"{stage.segment.path} cannot be copied: {what}")
