@@ -7,6 +7,7 @@ how many queries the filter saves. Everything it prints was measured in this run
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sqlite3
@@ -39,10 +40,16 @@ def write_until_killed(folder: Path) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--write"]:
-        write_until_killed(Path(sys.argv[2]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", nargs="?", type=Path, help="where files stay (default: nowhere)")
+    parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.write:
+        write_until_killed(arguments.folder)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(scratch)
+        folder = arguments.folder or Path(scratch)
         folder.mkdir(exist_ok=True)
         command = [sys.executable, __file__, "--write", str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
