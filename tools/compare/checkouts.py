@@ -1,7 +1,7 @@
 """One benchmark of two checkouts, in turns, as one table.
 
-    python tools/compare/checkouts.py ../before . --turns 3 -- tools/bench.py --keys 1e6 --rounds 3
-    python tools/compare/checkouts.py ../before . -- tools/bench_sql.py --databases sqlite
+    python -m tools.compare.checkouts ../before . --turns 3 -- tools/bench.py --keys 1e6 --rounds 3
+    python -m tools.compare.checkouts ../before . -- tools/bench_sql.py --databases sqlite
 
 Each checkout runs its own copy of the benchmark with its own environment (`.venv`). The two take
 turns, so that a slow minute of the machine meets both, and the median over the turns is compared.
