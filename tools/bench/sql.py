@@ -289,7 +289,7 @@ def lookups(kind: str, plain: Any, ours: Any, rows: int, rounds: int) -> Iterato
 
 def first_gets(kind: str, plain: Any, ours: Any, rows: int, rounds: int) -> Line:
     """What one absent get takes in a session that was made before and has no connection yet."""
-    absent = iter(range(10**12, 10**13))
+    absent = iter(range(10**9, 2 * 10**9))
 
     def first(factory: Any, count: int) -> float:
         sessions = [factory() for _ in range(count)]
