@@ -65,7 +65,13 @@ def run(checkout: Path, command: list[str]) -> list[tuple[str, float]]:
             print(f"{checkout}: {command[0]} has written no report", file=sys.stderr)
             raise SystemExit(2)
         document = json.loads(report.read_text())
-    return [_figure(row) for row in (document if isinstance(document, list) else document["rows"])]
+    rows = document if isinstance(document, list) else document["rows"]
+    figures: list[tuple[str, float]] = []
+    for row in rows:
+        name, figure = _figure(row)
+        same = sum(other.startswith(name) for other, _ in figures)
+        figures.append((f"{name} ({same + 1})" if same else name, figure))
+    return figures
 
 
 def _figure(row: dict[str, Any]) -> tuple[str, float]:
