@@ -15,7 +15,7 @@ The rooms of the package; each imports only rooms that stand above it (tests/tes
 
     errors.py     every error that a caller may catch
     crash.py      named points at which the tests kill a process
-    held.py       what a thread holds, and how an interrupt lets go of it
+    held.py       things that a thread holds, and their release by an interrupt
     theory/       the formulas: bits, hashes, fill, error
     hashing/      encoded keys to fingerprints, fingerprints to positions
     layout/       what the bits of a vector mean: plain, sliced, blocked

@@ -35,11 +35,11 @@ class KeyTypeError(BloomStoreError, TypeError):
 
 
 class KeyValueError(BloomStoreError, ValueError):
-    """A key is of a good type, but its value can never be equal to a key (NaN) or be read."""
+    """A key has an accepted type, but its value equals no key (NaN) or cannot be read."""
 
 
 class KeysChanged(BloomStoreError, RuntimeError):
-    """The container of keys got longer or shorter while it was read, by another thread perhaps.
+    """The container of keys changed its length while it was read, perhaps by another thread.
 
     Keys of chunks that were read before may have been added.
     """
@@ -104,7 +104,7 @@ class FilterFull(BloomStoreError):
 
 
 class StoreNotFound(BloomStoreError):
-    """There is no store at this path, and it was not to be created."""
+    """There is no store at this path, and the caller did not ask to create one."""
 
     def __init__(self, path: Path, why: str | None = None) -> None:
         super().__init__(f"no store at {path}" + (f": {why}" if why else ""))
@@ -137,7 +137,7 @@ class UnsupportedVersion(BloomStoreError):
 
 
 class DamagedFile(BloomStoreError):
-    """A file of the store does not say what it must say."""
+    """A file of the store has bytes that fail their checksum or make no sense."""
 
     def __init__(self, path: Path, offset: int, what: str) -> None:
         super().__init__(f"{path}: at byte {offset}: {what}")
@@ -170,8 +170,8 @@ class StoreReadOnly(BloomStoreError):
 class StoreLocked(BloomStoreError):
     """Another process kept the writer lock for longer than the timeout, or this thread has it.
 
-    The latter is for adds of signal handlers, finalizers and the code of keys, when they come in
-    the middle of another change of the same thread.
+    The latter happens to adds by signal handlers, finalizers and the code of keys, when they come
+    in the middle of another change of the same thread.
     """
 
 
@@ -180,7 +180,7 @@ class BatchError(BloomStoreError):
 
 
 class StoreFailed(BloomStoreError):
-    """The disk refused a write or a sync; what was not acknowledged is not promised."""
+    """The disk refused a write or a sync; keys that were not acknowledged may be lost."""
 
 
 # Rebuilding ------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class BadKey(BloomStoreError):
 
 
 class RebuildError(BloomStoreError):
-    """A rebuild cannot go on as it was asked for; the filter is as it was."""
+    """A rebuild cannot run as it was asked for; the filter is unchanged."""
 
 
 class NotVerifiable(BloomStoreError):
@@ -222,4 +222,4 @@ class MigrationError(BloomStoreError):
 
 
 class BuildError(BloomStoreError):
-    """A guard could not be built; it goes on answering UNKNOWN."""
+    """A guard could not be built; it still answers UNKNOWN."""

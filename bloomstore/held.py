@@ -40,12 +40,12 @@ mine = _Mine()
 
 
 class Holding:
-    """Base of the context managers of what can be held."""
+    """Base of the context managers for things that can be held."""
 
     __slots__ = ()
 
     def announce(self) -> None:
-        """Puts it on the list, before anything is taken."""
+        """Puts the Holding on the list, before anything is taken."""
         mine.held.append(self)
 
     def give_back(self, *, is_done: bool) -> None:
@@ -53,7 +53,7 @@ class Holding:
         raise NotImplementedError
 
     def end(self, *, is_done: bool = False) -> None:
-        """Gives it back, after everything taken inside it, and takes it off the list."""
+        """Gives the Holding back, after everything taken inside it, and takes it off the list."""
         held = mine.held
         if not held or held[-1] is not self:
             if self not in held:  # the boundary has given it back
@@ -90,7 +90,7 @@ def surrender(least: int) -> None:
 
 
 def whole(operation: abc.Callable[P, R]) -> abc.Callable[P, R]:
-    """An operation that holds nothing after an exception that it did not hold before."""
+    """An operation that, after an exception, holds nothing that it did not hold before."""
 
     @functools.wraps(operation)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:

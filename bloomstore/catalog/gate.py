@@ -2,7 +2,7 @@
 
 A forked child that closes its copy of an environment would free the parent's slot in LMDB's table
 of readers, and closing an environment under a running transaction is not safe either. So forks and
-closing wait until no thread is inside; a thread that arrives meanwhile waits, or is told that the
+closing wait until no thread is inside; a thread that arrives then waits, or is told that the
 store is closed.
 
 There is no lock. A thread notes that it is inside before it looks whether the gate is shut; a

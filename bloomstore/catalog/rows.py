@@ -137,7 +137,8 @@ def unframe_counters(raw: bytes) -> Counters:
     return Counters(next_number=number, generation=generation, sequence=sequence)
 
 
-# Is in the packed row of every filter that is not dirty, and in no other: quotes are escaped.
+# These bytes are in the packed row of every filter that is not dirty, and in no other row: quotes
+# are escaped.
 CLEAN = b'"dirty_boot":null'
 
 

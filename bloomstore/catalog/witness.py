@@ -19,7 +19,7 @@ _FACTOR = 0x9E3779B97F4A7C15
 
 
 class Witness:
-    """One word of shared memory; without a word it knows nothing and remembers nothing."""
+    """One word of shared memory; a Witness without a word remembers nothing."""
 
     __slots__ = ("_is_writable", "_words")
 

@@ -1,9 +1,9 @@
-"""From what a user asks for to stages: one file per filter family.
+"""Filter families, one per file: they turn a user's request into stages.
 
 contract.py     FilterSpec, which every family implements
-sized.py        what families have in common whose stages are sized by keys and an error
+sized.py        the base of families whose stages are sized by keys and an error
 fixed.py        one stage for a known number of keys
-scalable.py     stages that grow and tighten; keeps its error for ever
+scalable.py     stages that grow and tighten; the error never exceeds its target
 dynamic.py      stages of one size; errors add up
 flexible.py     vectors of one load, whose sizes follow an expanding speed
 expansion.py    how a flexible filter chooses its expanding speed

@@ -1,4 +1,4 @@
-"""A filter family: what a user asks for, and the stages that it leads to.
+"""A filter family: a user's request, and the stages that it leads to.
 
 In: a spec (a family with its sizes) and a stage number, with the arrival rates so far; out: a
 StageSpec, or None when the family does not grow. Specs are frozen values with a plain form for the
@@ -49,7 +49,7 @@ class FilterSpec(ABC):
 
         @property
         def seed(self) -> int:
-            """Of the fingerprints of all keys."""
+            """The seed of the fingerprints of all keys."""
 
     @abstractmethod
     def stage(self, index: int, rates: abc.Sequence[float]) -> StageSpec | None:
@@ -82,7 +82,7 @@ class FilterSpec(ABC):
 
     @abstractmethod
     def for_keys(self, keys: int, target_error: float | None = None) -> Self:
-        """The same family with a first stage for so many keys, and with another error if given.
+        """The same family with a first stage for this many keys, and with another error if given.
 
         A family that has sizes of its own stays as it is, and raises SpecError for an error.
         """

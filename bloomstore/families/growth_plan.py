@@ -50,7 +50,7 @@ def plan_growth(spec: FilterSpec, keys: int) -> list[GrowthStep]:
     """The stages that hold `keys` keys; a family that does not grow has one.
 
     Arrival rates are taken as steady: those of keys to come cannot be known. Raises SpecError if
-    so many keys would need more than 10,000 stages.
+    this many keys would need more than 10,000 stages.
     """
     steps: list[GrowthStep] = []
     rates: list[float] = []

@@ -33,7 +33,7 @@ def chain_error_with_luck(stages: abc.Sequence[StageSpec]) -> float:
 def full_stage(stage: StageSpec, sigmas: float = 0.0) -> sharing.Full:
     """The error and so on of a stage that counts new keys, when it is full and alone.
 
-    `sigmas`: of a vector that so many standard deviations of luck have made worse, by its fill or
+    `sigmas`: of a vector that this many standard deviations of luck have made worse, by its fill or
     by how unequal its lines are. At 3.1 one stage in 1000 is worse still.
     """
     geometry = stage.geometry

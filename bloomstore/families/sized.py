@@ -86,7 +86,7 @@ class SizedSpec(FilterSpec):
         return self == existing
 
     def for_keys(self, keys: int, target_error: float | None = None) -> Self:
-        """The same family with a first stage for so many keys."""
+        """The same family with a first stage for this many keys."""
         error = self.target_error if target_error is None else target_error
         return self._with(**{self.capacity_field: keys, "target_error": error})
 
@@ -98,7 +98,7 @@ class SizedSpec(FilterSpec):
         margin: float = 0.0,
         full_by: FullBy = FullBy.FILL,
     ) -> StageSpec:
-        """The least stage for so many keys at this error, `margin` standard deviations spared."""
+        """The least stage for this many keys at this error, `margin` standard deviations spared."""
         kind, scheme = BY_NAME[self.layout_name], SCHEMES[self.scheme]
         if not capacity < 1 << 62:
             raise SpecError(f"a stage holds less than 2^62 keys, asked for {capacity}")

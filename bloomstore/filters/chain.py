@@ -43,7 +43,7 @@ SLICE_KEYS = 1 << 20
 class Stage:
     """A stage of the catalog with its mapped segment, or the reason why it has none to trust.
 
-    is_transient: the reason lies outside of the store (no descriptor, no memory), so a later
+    is_transient: the reason lies outside the store (no descriptor, no memory), so a later
     attempt may succeed.
     """
 

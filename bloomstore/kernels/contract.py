@@ -82,7 +82,7 @@ def check_vectors(vectors: Sequence[NDArray[np.uint8]], geometries: Sequence[Geo
 
 
 def check_found(found: NDArray[np.bool_], keys: int | None) -> None:
-    """Refuse an array that cannot take the answers for so many keys (None: for any number)."""
+    """Refuse an array that cannot take the answers for this many keys (None: for any number)."""
     _check_array("found", found, np.dtype(np.bool_))
     keys = len(found) if keys is None else keys
     if found.shape != (keys,) or not found.flags.writeable:

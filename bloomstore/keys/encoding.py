@@ -167,7 +167,7 @@ def _shown(value: object) -> str:
     """A short repr that cannot fail (an int of more than 4300 digits has none)."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 (a repr of somebody else's can raise anything)
+    except Exception:  # noqa: BLE001 (a foreign repr can raise anything)
         return "a value"
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -49,7 +49,7 @@ class Readable(Protocol):
     """A stream that gives what is there."""
 
     def read1(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
+        """At most this many bytes; none at the end."""
 
 
 def stream_pieces(

@@ -44,7 +44,7 @@ class BlockedGeometry(Geometry):
 
     @classmethod
     def size(cls, capacity: int, error: float, hashes: int | None, margin: float) -> Sizing:
-        """The least vector for so many keys at this error."""
+        """The least vector for this many keys at this error."""
         return _size(capacity, error, hashes, margin)
 
     @classmethod
@@ -88,7 +88,7 @@ class BlockedGeometry(Geometry):
         ]
 
     def error_with(self, keys: float) -> float:
-        """The error that is expected of a vector with so many different keys."""
+        """The error that is expected of a vector with this many different keys."""
         return blocked.blocked_error(self.lines, self.hashes, keys)
 
     def error_at(self, set_bits: int, bits: NDArray[np.uint8] | None = None) -> float:
@@ -123,7 +123,7 @@ class BlockedGeometry(Geometry):
         return 1.0 / (1.0 - mean) if mean < 1.0 else math.inf
 
     def error_when_counted_full(self, capacity: int, sigmas: float) -> tuple[float, float]:
-        """The error after so many new keys, by how unequal luck may have made the lines."""
+        """The error after this many new keys, by how unequal luck may have made the lines."""
         lines, hashes = self.lines, self.hashes
         offered = capacity / (1.0 - blocked.blocked_mean_error(lines, hashes, capacity))
         expected = blocked.blocked_error(lines, hashes, offered)
@@ -148,7 +148,7 @@ def _offered_when_full(sizing: Sizing) -> float:
 def _mean_over_last(lines: int, hashes: int, error: float) -> float:
     """The mean error of a vector that is filled until it has this error, over the latter.
 
-    By the formulas of whole vectors of so many lines; the ratio depends little on how many.
+    By the formulas of whole vectors of this many lines; the ratio depends little on how many.
     """
     low, high = 0.0, float(LINE_BITS * lines)
     while blocked.blocked_error(lines, hashes, high) < error:

@@ -99,7 +99,7 @@ class Geometry:
     @classmethod
     @abstractmethod
     def size(cls, capacity: int, error: float, hashes: int | None, margin: float) -> Sizing:
-        """The least vector for so many keys at this error; see the rule of theory/sizing.py.
+        """The least vector for this many keys at this error; see the rule of theory/sizing.py.
 
         Results are cached: a catalog row is read often, and solving takes milliseconds.
         """
@@ -165,11 +165,11 @@ class Geometry:
 
     @abstractmethod
     def error_with(self, keys: float) -> float:
-        """The error that is expected of a vector with so many different keys."""
+        """The error that is expected of a vector with this many different keys."""
 
     @abstractmethod
     def error_at(self, set_bits: int, bits: NDArray[np.uint8] | None = None) -> float:
-        """The error of a vector with so many set bits; `bits`: the vector itself, if it is there.
+        """The error of a vector with this many set bits; `bits`: the vector itself, if it is there.
 
         Never too low on average, and exact where the layout can tell it from the bits.
         """
@@ -204,9 +204,9 @@ class Geometry:
 
     @abstractmethod
     def error_when_counted_full(self, capacity: int, sigmas: float) -> tuple[float, float]:
-        """The error of a vector that took so many new keys, and E[fill^(2 hashes - 1)].
+        """The error of a vector that took this many new keys, and E[fill^(2 hashes - 1)].
 
-        `sigmas`: of a vector that so many standard deviations of luck have made worse.
+        `sigmas`: of a vector that this many standard deviations of luck have made worse.
         """
 
     def __str__(self) -> str:

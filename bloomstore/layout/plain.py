@@ -33,12 +33,12 @@ class PlainGeometry(Geometry):
 
     @classmethod
     def size(cls, capacity: int, error: float, hashes: int | None, margin: float) -> Sizing:
-        """The least vector for so many keys at this error."""
+        """The least vector for this many keys at this error."""
         return _size(capacity, error, hashes, margin)
 
     @classmethod
     def hashes_at(cls, error: float) -> int | None:
-        """As many as the paper's rule gives, ceil(log2(1/error))."""
+        """The number of hashes by the paper's rule, ceil(log2(1/error))."""
         return min(MAX_HASHES, vector.optimal_hashes(error))
 
     @classmethod
@@ -71,7 +71,7 @@ class PlainGeometry(Geometry):
         return [self._slice_start(j) + position for j, position in enumerate(positions)]
 
     def error_with(self, keys: float) -> float:
-        """The error that is expected of a vector with so many different keys."""
+        """The error that is expected of a vector with this many different keys."""
         return vector.plain_error(self.slice_bits, self.hashes, keys)
 
     def error_at(self, set_bits: int, bits: NDArray[np.uint8] | None = None) -> float:
@@ -96,7 +96,7 @@ class PlainGeometry(Geometry):
         return sharing.offered_per_new(error ** (1.0 / self.hashes), self.hashes)
 
     def error_when_counted_full(self, capacity: int, sigmas: float) -> tuple[float, float]:
-        """The error after so many new keys, by the fill that luck may have raised."""
+        """The error after this many new keys, by the fill that luck may have raised."""
         throws = self.hashes * capacity / self.vector_bits
         expected = sharing.fill_at_new_load(throws, self.hashes)
         offered = capacity * sharing.offered_per_new(min(expected, _MOST_FILL), self.hashes)
@@ -105,7 +105,7 @@ class PlainGeometry(Geometry):
         return error, sharing.plain_moment(error, self.hashes)
 
     def _variance(self, keys: float) -> float:
-        """Variance of the set bits after so many keys."""
+        """Variance of the set bits after this many keys."""
         return vector.plain_variance(self.slice_bits, self.hashes, keys)
 
 

@@ -27,19 +27,19 @@ class SlicedGeometry(PlainGeometry):
 
     @classmethod
     def size(cls, capacity: int, error: float, hashes: int | None, margin: float) -> Sizing:
-        """The least vector for so many keys at this error."""
+        """The least vector for this many keys at this error."""
         return _size(capacity, error, hashes, margin)
 
     @property
     def slices(self) -> int:
-        """As many as hashes."""
+        """One slice for each hash."""
         return self.hashes
 
     def _slice_start(self, j: int) -> int:
         return j * self.stride_bits
 
     def error_with(self, keys: float) -> float:
-        """The error that is expected of a vector with so many different keys."""
+        """The error that is expected of a vector with this many different keys."""
         return vector.sliced_error(self.slice_bits, self.hashes, keys)
 
     def error_when_damaged(self, set_bits: int, shares: Sequence[float]) -> float:

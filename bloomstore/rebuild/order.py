@@ -11,7 +11,7 @@
   6. the owner writes its record of the build, and the remembered fences are lowered.
 Fences that were raised after step 1 stay: their rows may be younger than what was read.
 
-A process that dies leaves chain and position in the catalog; the next call goes on from there, if
+A process that dies leaves chain and position in the catalog; the next call continues from there, if
 the source proves to be the same. If it died right after the switch, its last step is done first;
 then a source that may have changed since is read again, from the beginning. An attempt whose proof
 failed (Incomplete) is discarded. Before the switch, lookups are answered as if there were no

@@ -54,7 +54,7 @@ class BloomPlugin:
     """The guards that a MetaData declares, with their filters in a store.
 
     Policy "explicit" answers where Guarded() or GuardedSession asks, "auto" answers every ORM
-    SELECT it can, "shadow" sends every query all the same and compares. The identity of the
+    SELECT it can, "shadow" sends every query anyway and compares. The identity of the
     database is compared on new connections, and before an answer if the last comparison is
     `identity_check` seconds old; 0 compares in every transaction.
     """
@@ -214,7 +214,7 @@ class BloomPlugin:
         """Rebuilds the filters of these columns' guards, or of all, while the application runs.
 
         A filter gets one stage for the rows there are, or becomes what `spec` says, and loses the
-        keys of deleted rows. A rebuild that was cut off is resumed, unless `restart`. `parallel`
+        keys of deleted rows. An interrupted rebuild is resumed, unless `restart`. `parallel`
         connections read ranges of an integer column. See bloomstore.rebuild.
         """
         _expect(engine, Engine, "an engine; `rebuild_async` is for async ones")

@@ -143,7 +143,7 @@ class OneExecution(Session):
         _add_event: Any = None,
         _scalar_result: bool = False,
     ) -> Any:
-        # invoke_statement of a do_orm_execute listener comes here, too, with a parent: the
+        # invoke_statement of a do_orm_execute listener comes here too, with a parent: the
         # statement was asked for before.
         if (
             type(params) is list or getattr(statement, "_with_options", True)
@@ -274,7 +274,7 @@ def inherits_own_rendering(kind: type) -> bool:
 
 
 def values_of(statement: Any) -> dict[Any, Any]:
-    """By column or name, what values() has given; 2.0 has ordered_values() apart."""
+    """The values given to values(), by column or name; 2.0 has ordered_values() apart."""
     ordered = getattr(statement, "_ordered_values", None)
     return dict(statement._values or {}) | dict(ordered or ())
 
@@ -310,7 +310,7 @@ def is_column_value(bind: Any) -> bool:
 
 
 def bind_processors_of(compiled: Any) -> Mapping[str, Any]:
-    """By name of the bind, the function that makes of a value what the driver is given."""
+    """By name of the bind, the function that converts a value for the driver."""
     processors: Mapping[str, Any] = compiled._bind_processors
     return processors
 
@@ -353,7 +353,7 @@ def dialect_type(type_: Any, dialect: Any) -> Any:
 
 
 def result_processor_of(type_: Any, dialect: Any) -> Any:
-    """The function that makes a value of what the driver has read, or None."""
+    """The function that converts what the driver has read into a value, or None."""
     return type_._cached_result_processor(dialect, None)
 
 

@@ -417,7 +417,7 @@ class Store:
                 core = open_core(old.folder, old.options)
                 if core.place != old.place:
                     core.end()
-                    raise StoreFailed(f"{self.path} was replaced meanwhile; open it again")
+                    raise StoreFailed(f"{self.path} was replaced while it was open; open it again")
             except (BloomStoreError, OSError) as error:
                 raise StoreFailed(f"cannot be opened again after a fork: {error}") from error
             try:

@@ -66,7 +66,7 @@ def configure(parser: ArgumentParser) -> None:
         "--grow",
         type=real_number,
         metavar="TIMES",
-        help=f"plan up to so many times the capacity (default {DEFAULT_GROW:g})",
+        help=f"plan up to this many times the capacity (default {DEFAULT_GROW:g})",
     )
     parser.add_argument(
         "--plot",

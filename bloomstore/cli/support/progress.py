@@ -33,7 +33,7 @@ class Progress:
         self.done = 0
         self._total = total
         self._unit = unit
-        self._before = 0  # rows of an attempt that was cut off
+        self._before = 0  # rows of an interrupted attempt
         self._is_wanted = is_wanted and sys.stderr.isatty()
         self._started = time.monotonic()
         self._drawn = self._started + WAIT_SECONDS - REDRAW_SECONDS

@@ -103,7 +103,7 @@ class Trusting(Protocol):
 
 
 class Ticker:
-    """Renews the trust every so many seconds, so that open transactions compare again.
+    """Renews the trust every this many seconds, so that open transactions compare again.
 
     A thread, because looking at the clock would make an absent `get` 5 % slower. It ends when no
     transaction has wanted it between two ticks. There is no lock, which a fork might leave locked:

@@ -64,7 +64,7 @@ class Ceremony:
 
     # 1
     def held(self) -> AbstractContextManager[None]:
-        """Inside, no other build of the store's guards goes on."""
+        """A block in which no other build of the store's guards runs."""
         return only_builder(self._store.path)
 
     def require_source(self) -> None:

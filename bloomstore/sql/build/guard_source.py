@@ -5,7 +5,7 @@ statements under AUTOCOMMIT, and it writes the record that makes it valid (cerem
 behind fences that stood when the rebuild began are read, so these fences are lowered at the end.
 
 A filter that was built for another form, database or store is replaced by an empty one first, which
-is fenced until the rebuild has ended; any other goes on answering meanwhile.
+is fenced until the rebuild has ended; any other filter keeps answering.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class GuardSource(TableSource):
 
     @property
     def _begun(self) -> str:
-        """The name of the token of a rebuild that goes on."""
+        """The name of the token of a rebuild in progress."""
         return f"{self.name}/rebuild"
 
     def _read(self) -> Live:

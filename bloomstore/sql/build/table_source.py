@@ -1,7 +1,7 @@
 """Tables and SELECTs as sources of keys, read raw from one snapshot of the database.
 
 Columns are read in their own order, by an index that begins with them; a position is the value that
-was read last, and a rebuild that was cut off goes on with it in a snapshot of its own. That loses
+was read last, and an interrupted rebuild continues from it in a new snapshot. That loses
 no key: a row that was there all the time has its place in that order whatever else of it changes,
 and a row that got its value later was written by a writer that adds to the coming chain. (In the
 order of the primary key this would not hold: an update of that key alone can move a row from what
@@ -136,7 +136,7 @@ class DatabaseSource(Source):
 class SelectSource(DatabaseSource):
     """The rows of a SELECT; several columns make tuples."""
 
-    why_not_resumable = "a SELECT has no position to go on from"
+    why_not_resumable = "a SELECT has no position to continue from"
 
     def __init__(self, engine: Engine, statement: str) -> None:
         super().__init__(engine)

@@ -56,7 +56,7 @@ class Pending:
         self.version = 0
         self.transaction: Callable[[], Any] = lambda: None  # a weak reference
         self.connection: Callable[[], Any] = lambda: None
-        # Of the statement that was collected last; `waiting` keeps it alive until it is read.
+        # The context of the last collected statement; `waiting` keeps it alive until it is read.
         self._context: Callable[[], Any] = lambda: None
         self.waiting: tuple[WritePlan, Any] | None = None
         self.is_meddled = False  # other listeners may have changed the connection's settings

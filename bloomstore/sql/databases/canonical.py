@@ -267,7 +267,7 @@ def text_without_trailing_blanks(room: Container[str], length: int | None = None
 
 
 def text_of_bytes(form: Form, octets: int) -> Form:
-    """The same in a column that has room for so many bytes of UTF-8."""
+    """The same in a column that has room for this many bytes of UTF-8."""
 
     def of(value: object) -> Key:
         key = form(value)

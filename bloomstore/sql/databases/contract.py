@@ -67,7 +67,7 @@ class Traits:
     snapshot_level: str | None
     # A read takes no lock under SERIALIZABLE either, so one that is not sent changes nothing.
     reads_lock_nothing: bool = False
-    # Every transaction goes on seeing the moment of its first statement.
+    # Every transaction keeps seeing the moment of its first statement.
     has_snapshots: bool = False
     # Settings of a connection may lead a name to another table: search_path, USE.
     can_redirect_names: bool = True

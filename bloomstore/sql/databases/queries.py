@@ -14,7 +14,7 @@ from bloomstore.sql.databases.contract import Cursor
 
 
 def pause(seconds: float) -> None:
-    """Waits a moment; under an async engine the event loop goes on meanwhile."""
+    """Waits a moment; under an async engine the event loop keeps running."""
     if in_greenlet():
         await_only(asyncio.sleep(seconds))
     else:

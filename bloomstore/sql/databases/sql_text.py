@@ -3,10 +3,11 @@
 In: the text of one or several statements, and the kind of database, whose rules it is read by.
 Out: a Text. Nothing is known to be harmless unless it is on a list here: the text is cut into
 tokens (tokens.py), these into statements, and each statement must be of a kind whose first words
-and whose whole shape say what it does. What cannot be cut, or is of no such kind, may do anything.
+and whose whole shape say what it does. Text that cannot be cut, or is of no such kind, may do
+anything.
 
-Of what writes, the names say where: a table whose name occurs anywhere in the text, in a comment
-or a string too, may be written to.
+A statement that writes may write to every table whose name occurs anywhere in the text, even in a
+comment or a string.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Effect(IntFlag):
     WRITES_ANYTHING = auto()
     ALTERS = auto()  # tables, or where their names lead
     COMMITS = auto()
-    UNDOES = auto()  # a rollback: settings may be again what they were
+    UNDOES = auto()  # a rollback: settings may return to earlier values
     SETS = auto()  # changes settings of the connection
     SETS_LOCALLY = auto()  # the same until the transaction ends
     SETS_UNSEEN = auto()  # and no query shows it
@@ -52,7 +53,7 @@ _UPKEEP = frozenset(
     CLOSE DECLARE LOCK UNLOCK TRUNCATE DEALLOCATE XA OPTIMIZE KILL""".split()
 )
 _STAYS = frozenset("EXPLAIN DESCRIBE DESC SHOW".split())  # of these, without a commit
-_MAKES = frozenset("CREATE REFRESH".split())  # what EXPLAIN ANALYZE executes, too
+_MAKES = frozenset("CREATE REFRESH".split())  # EXPLAIN ANALYZE executes these too
 # Words that may stand before the kind of a thing that is defined.
 _ADJECTIVES = frozenset(
     """OR REPLACE TEMPORARY TEMP GLOBAL LOCAL UNLOGGED MATERIALIZED RECURSIVE VIRTUAL FOREIGN
@@ -169,7 +170,7 @@ class Text:
 
 
 def _of_catalogs(statement: Statement) -> Effect:
-    """Of a statement that writes: tables of the database itself say what everything is."""
+    """Further effects of a statement that writes, if it names tables of the system catalogs."""
     named = {word for word in statement.names if _CATALOGS.match(word)}
     if not named:
         return Effect.NOTHING
@@ -227,7 +228,7 @@ def _of_definition(statement: Statement) -> Effect:
 
 
 def _is_new(statement: Statement, kind: str) -> bool:
-    """Whether nothing can lead to what is made here before another text names it, too."""
+    """Whether nothing can lead to the new object before another text names it too."""
     if kind == "SCHEMA":  # that is empty
         return statement.is_plain() and statement.words.count("CREATE") == 1
     if kind == "TYPE":
@@ -239,7 +240,7 @@ def _is_new(statement: Statement, kind: str) -> bool:
 
 
 def _of_temporary(statement: Statement) -> Effect:
-    """A temporary table stands before another one of its name."""
+    """Effects of a temporary table, which hides another one of its name."""
     is_temporary = statement.names & {"TEMP", "TEMPORARY", "PG_TEMP"}
     return Effect.SETS | Effect.SETS_UNSEEN if is_temporary else Effect.NOTHING
 

@@ -37,7 +37,7 @@ TRAITS = Traits(
     snapshot_level=None,  # setting the one level that there is changes the driver's
     reads_lock_nothing=True,
     has_snapshots=True,
-    can_redirect_names=False,  # the file is the one place
+    can_redirect_names=False,  # names always lead to the one file
     has_rowid=True,
     outbox_has_types=False,
 )
@@ -67,7 +67,7 @@ def _probe() -> str:
 
 
 _PROBE = _probe()  # 2 ms
-# In 10 us, for connections that others may have changed meanwhile.
+# A quick look of 10 us, for connections that may have been changed since.
 _GLANCE = "SELECT " + ", ".join(
     f"{one} = {other} COLLATE {name}"
     for name in FOLDS
@@ -80,7 +80,7 @@ def identity(cursor: Cursor) -> dict[str, str]:
     files = {name: file for _, name, file in rows(cursor, "PRAGMA database_list")}
     try:
         return {"kind": "sqlite", "file": str(Path(files["main"]).stat().st_ino)}
-    except OSError:  # in memory, or removed meanwhile
+    except OSError:  # in memory, or removed since
         return {"kind": "sqlite", "file": "none"}
 
 
@@ -161,19 +161,19 @@ def _held_by(connection: Connection) -> str:
 
 
 def mark(connection: Connection, schema: str | None, table: str) -> str:
-    """A table has none; the file has."""
+    """Always "": a table has no mark, only the file has."""
     return ""
 
 
 def why_not_whole(
     connection: Connection, schema: str | None, table: str, columns: Sequence[str]
 ) -> str:
-    """Everything is compared whole."""
+    """Always "": ORDER BY compares whole values."""
     return ""
 
 
 def proof(url: URL) -> dict[str, Any]:
-    """The file and its log: nothing but their being untouched tells them from a restored copy."""
+    """The state of the file and its log: once changed, they may be those of a restored copy."""
     file = (url.database or "").removeprefix("file:").partition("?")[0]
     found: dict[str, Any] = {}
     for name in (file, f"{file}-wal"):
@@ -181,16 +181,16 @@ def proof(url: URL) -> dict[str, Any]:
             status = Path(name).stat()
             times = [status.st_mtime_ns, status.st_ctime_ns]
             found[name] = [status.st_dev, status.st_ino, status.st_size, *times]
-    return found or {"nobody knows": uuid4().hex}  # what is in memory is never the same
+    return found or {"nobody knows": uuid4().hex}  # a database in memory is never the same
 
 
 def why_behind(connection: Connection) -> str:
-    """A file has no replicas."""
+    """Always "": a file has no replicas."""
     return ""
 
 
 def why_hidden(error: Exception) -> str:
-    """A reader of the file sees every row."""
+    """Always "": a reader of the file sees every row."""
     return ""
 
 
@@ -260,12 +260,12 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def outbox_schema(dialect: Dialect, schema: str | None) -> str | None:
-    """As declared."""
+    """The schema as declared."""
     return schema
 
 
 def create_outbox(names: OutboxNames) -> Iterator[str]:
-    """Keys with an id that is never used again, in columns without a type.
+    """Statements for an outbox whose rows have an id that is never used again, in untyped columns.
 
     Such columns keep every value as the guarded one has stored it. In a trigger SQLite looks names
     up in the trigger's own schema, and allows no other way.
@@ -285,12 +285,12 @@ def create_outbox(names: OutboxNames) -> Iterator[str]:
 
 
 def drop_outbox(names: OutboxNames) -> Iterator[str]:
-    """Triggers are in the schema of their table."""
+    """Drops the triggers, which are in the schema of their table, and the outbox."""
     for name in (names.inserts, names.updates):
         yield f"DROP TRIGGER IF EXISTS {names.in_schema(name)}"
     yield f"DROP TABLE IF EXISTS {names.full_outbox}"
 
 
 def on_conflict(table: str, key: str, counter: str) -> str:
-    """The counter of the row that is there."""
+    """SQLite's form, which adds to the counter of the existing row."""
     return f"ON CONFLICT ({key}) DO UPDATE SET {counter} = {table}.{counter} + 1"

@@ -106,7 +106,7 @@ class Guards:
         declared = {guard.name: guard.fresh_record().guarded for guard in self}
         is_new = False
         for name in list(guards_among(notes)):
-            with contextlib.suppress(BloomStoreError, KeyError):  # dropped meanwhile, or damaged
+            with contextlib.suppress(BloomStoreError, KeyError):  # dropped since, or damaged
                 if name not in self.store:
                     continue
                 record, other = read_record(self.store, name), self._undeclared.get(name)

@@ -35,7 +35,7 @@ class Record:
     schema: str | None
     columns: list[str]
     form: dict[str, Any] = field(default_factory=dict)
-    building: dict[str, Any] = field(default_factory=dict)  # the form of a build that goes on
+    building: dict[str, Any] = field(default_factory=dict)  # the form of a build in progress
     database: dict[str, str] = field(default_factory=dict)
     store: str = ""
     filter_number: int = -1  # a filter that was dropped and made again has another one
@@ -65,7 +65,7 @@ class Record:
 
     @property
     def known_form(self) -> dict[str, Any]:
-        """The form that writers must have: of the build that goes on, else of the last one."""
+        """The form that writers must have: of the build in progress, else of the last one."""
         return self.building or self.form
 
     def differs_from(self, now: Record, *, has_outbox: bool) -> bool:

@@ -2,7 +2,7 @@
 
     finish          every new holder of the writer lock calls it first. A holder that died between
                     its commit and its bits left rows that were acknowledged or nearly so, and
-                    running readers would say "no" for ever
+                    running readers would keep answering "no"
     recover         an opener that is alone, or finds the words of another boot, calls it: such
                     words mean nothing, and pages may have been lost with the machine, so the bits
                     of every row are stored again

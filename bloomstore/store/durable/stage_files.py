@@ -131,7 +131,7 @@ def next_stage(core: Core, row: FilterRow, stages: list[StageRow]) -> StageRow |
     """Grows a chain by one stage; None when the family does not grow."""
     newest = stages[-1]
     seconds = clock.seconds_open(newest, core.boot)
-    # Not the time of day, which may have been set meanwhile: their difference is what counts.
+    # Not the time of day, which may have been set since: only the difference counts.
     full = replace(newest, filled_at=newest.opened_at + (seconds or 0.0))
     if seconds is None and row.spec.follows_rates:
         log.warning(

@@ -46,7 +46,7 @@ class StageInMemory:
 
     @property
     def number(self) -> int:
-        """Of the segment that this is a copy of, or was written as last."""
+        """The number of the segment that this copies, or was last written as."""
         return self._stage.number
 
     def _counts(self, core: Core, stage: Stage) -> tuple[int, int]:
