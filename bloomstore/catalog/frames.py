@@ -10,7 +10,7 @@ In: a payload and where it is stored, out: bytes; in: bytes, out: the payload or
 
 The key is part of the checksum, so a row that was moved to another key never fits.
 
-Not here: what payloads say (rows.py, journal_rows.py).
+Not here: the meaning of payloads (rows.py, journal_rows.py).
 """
 
 from __future__ import annotations

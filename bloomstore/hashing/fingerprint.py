@@ -23,8 +23,6 @@ import numpy.typing as npt
 
 Prints: TypeAlias = npt.NDArray[np.uint64]
 
-PRINT_BYTES: Final = 16
-
 # The tag of an int64 key: keys.TagCode.INT, repeated here because keys imports this module.
 INT_TAG: Final = 3
 

@@ -32,7 +32,7 @@ The functions of both twins:
     fingerprints_of_int64, fingerprints_of_list, fingerprints_of_slices
                 many keys of the plainest types at once; None where the caller must do it itself
 
-Not here: what a geometry means and where bits lie (layout), files (segment).
+Not here: the meaning of a geometry and the places of bits (layout), files (segment).
 """
 
 from __future__ import annotations

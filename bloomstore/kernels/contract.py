@@ -3,7 +3,7 @@
 In: arrays and geometries from a caller; out: nothing, or a ValueError that says what is wrong.
 The numpy twin calls these; the compiled twin makes the same checks on the buffers it takes.
 
-Not here: what the numbers inside a geometry may be (layout/contract.py).
+Not here: the limits of the numbers inside a geometry (layout/contract.py).
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _from_views(array: Any, tag: int, seed: int, first: int) -> Prints:
 
 
 def _leads_out(table: npt.NDArray[np.int64], texts: list[memoryview]) -> npt.NDArray[np.bool_]:
-    """Which views point outside of the text buffers."""
+    """Which views point outside the text buffers."""
     length, _, number, offset = table.T
     sizes = np.array([len(text) for text in texts] or [0])
     exists = (number >= 0) & (number < len(texts))

@@ -221,7 +221,7 @@ def _from_polars(keys: Any, seed: int, first: int) -> Prints:
 
 
 def _check_years(numbers: Any, of_a_day: int, first: int) -> None:
-    """Refuses the first time outside of years 1..9999, at which polars itself would panic."""
+    """Refuses the first time outside years 1..9999, at which polars itself would panic."""
     before, after = -719_162 * of_a_day, 2_932_897 * of_a_day  # days from 1970-01-01
     outside = ((numbers < before) | (numbers >= after)).fill_null(value=False)
     if outside.any():

@@ -33,7 +33,6 @@ from bloomstore.sql.outbox.catch_up import Feed
 from bloomstore.sql.outbox.position import new_snapshot
 from bloomstore.sql.schema.incarnation import ensure_incarnation, leave_token, read_tokens
 from bloomstore.sql.schema.registry import Unreadable, read_registry
-from bloomstore.store.note_names import has_guard
 
 
 class GuardSource(TableSource):
@@ -206,11 +205,6 @@ def guard_source(
         names = ", ".join(sorted(each.name for each in declared_in(metadata)))
         raise SourceError(f"the models declare no guard {name!r}, only {names or 'none'}")
     return _remembered(store, engine, name, parallel)
-
-
-def is_guard(store: Store, name: str) -> bool:
-    """Whether a guard of this name was declared with this store."""
-    return has_guard(store.notes, name)
 
 
 def _has_outbox(engine: Engine, name: str) -> bool:

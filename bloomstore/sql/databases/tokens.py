@@ -5,7 +5,7 @@ way: then nothing is known of it. None is the answer to
   1. what is not closed: a quote, a comment, a dollar quote;
   2. a backslash before a closing quote: whether it ends the text depends on a setting;
   3. a comment inside a comment, which databases end differently, and one that MariaDB executes;
-  4. names with escapes (U&"..."), backslashes outside of quotes, control characters;
+  4. names with escapes (U&"..."), backslashes outside quotes, control characters;
   5. a $ that neither continues a word, nor begins a dollar quote of PostgreSQL, nor a parameter
      that a word or another $ does not touch; a variable of SQLite that a parenthesis touches,
      because what stands in it is a part of its name; a byte order mark, which SQLite passes over.

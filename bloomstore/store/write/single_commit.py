@@ -15,7 +15,7 @@ transactions, now 60 in one.
 that key would set, and sets them, without numpy: 15 us instead of 16.5, and 108 instead of 130 when
 nothing is in the caches.
 
-Not here: what to do when something is out of the ordinary (group_commit.py, batch.py, writer.py,
+Not here: the roads for anything out of the ordinary (group_commit.py, batch.py, writer.py,
 durable/recovery.py).
 """
 
