@@ -406,30 +406,30 @@ def shared_listeners(target: Any, event: str) -> Any:
     return collection if type(collection) is _EmptyListener else None
 
 
-def hears_as_its_class(session: Any, *shared: Any) -> bool:
-    """Whether a session has no listeners of its own of these events (from shared_listeners).
+def is_only_listener(
+    session: Any, listener: Any, shared: Any, silent: Any, also_silent: Any
+) -> bool:
+    """Whether one event has this listener only and two have none (all from shared_listeners).
 
-    A session gets its `dispatch` at the first use; making one takes a microsecond.
+    A session gets its own `dispatch` at the first use; making one would take a microsecond.
     """
     own = session.__dict__.get("dispatch")
-    for each in () if own is None else shared:  # noqa: SIM110  all() takes twice as long
+    for each in () if own is None else (shared, silent, also_silent):
         if getattr(own, each.name) is not each:
             return False
-    return True
+    if silent.parent_listeners or also_silent.parent_listeners:
+        return False
+    try:
+        (only,) = shared.parent_listeners
+    except (ValueError, RuntimeError):  # none, several, or another thread is changing them
+        return False
+    return only is listener
 
 
 def functions_of(shared: Any) -> deque[Any]:
     """The functions that listen to a class: a live collection."""
     functions: deque[Any] = shared.parent_listeners
     return functions
-
-
-def is_only(functions: deque[Any], function: Any) -> bool:
-    """Whether this function is the only one of a live collection."""
-    try:
-        return len(functions) == 1 and functions[0] is function
-    except IndexError:  # another thread has just removed it
-        return False
 
 
 def class_functions(target: type, event: str) -> deque[Any]:

@@ -277,8 +277,15 @@ def test_listeners_of_a_class_are_shared_by_its_sessions(engine: sa.Engine) -> N
     assert not private.functions_of(shared)
     sa.event.listen(factory, "after_begin", print)
     assert list(private.functions_of(shared)) == [print]
+    silent = private.shared_listeners(session, "do_orm_execute")
+    others = private.shared_listeners(session, "after_transaction_create")
     other = factory()
-    assert private.hears_as_its_class(other, shared)
+    assert private.is_only_listener(other, print, shared, silent, others)
+    assert not private.is_only_listener(other, repr, shared, silent, others)
+    sa.event.listen(factory, "do_orm_execute", repr)
+    assert not private.is_only_listener(other, print, shared, silent, others)
+    sa.event.remove(factory, "do_orm_execute", repr)
+    assert private.is_only_listener(other, print, shared, silent, others)
     sa.event.listen(other, "after_begin", repr)
-    assert not private.hears_as_its_class(other, shared)
+    assert not private.is_only_listener(other, print, shared, silent, others)
     assert private.shared_listeners(other, "after_begin") is None

@@ -33,13 +33,12 @@ from bloomstore.sql.sqlalchemy_private import (
     binds_of,
     functions_of,
     has_events,
-    hears_as_its_class,
     identity_class,
     is_as_before,
     is_clean_and_lacks,
     is_disposed,
     is_idle,
-    is_only,
+    is_only_listener,
     shared_listeners,
 )
 
@@ -176,12 +175,13 @@ class _Idle:
             and not binds_of(session)
             and not has_own_binding(session)
             and not getattr(session, "execution_options", None)  # 2.0 has none
-            and hears_as_its_class(
-                session, self.after_begin, self.after_transaction_create, self.do_orm_execute
+            and is_only_listener(
+                session,
+                self.listener,
+                self.after_begin,
+                self.after_transaction_create,
+                self.do_orm_execute,
             )
-            and not functions_of(self.do_orm_execute)
-            and not functions_of(self.after_transaction_create)
-            and is_only(functions_of(self.after_begin), self.listener)
         )
 
     def holds(self) -> bool:
