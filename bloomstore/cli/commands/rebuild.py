@@ -129,7 +129,8 @@ def run(args: Namespace, out: TextIO) -> int:
                 return _plan(target, source, args, out)
             before = target.stats()
             done = _rebuild(store, source, args)
-        return _report(target, done, before, args, out)
+        # Not `target`: a guard that was built for another database gets a new filter.
+        return _report(store[args.name], done, before, args, out)
 
 
 def _copy(store: Store, target: Filter, args: Namespace, out: TextIO) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 
 import bloomstore
 from bloomstore.rebuild import TextSource, rebuild
+from bloomstore.sql import BloomPlugin, Guard
 from tests.cli.runner import Cli, Terminal
 from tests.support.checkout import ROOT
 
@@ -241,3 +243,28 @@ def test_the_tool_of_a_checkout_is_the_same_command(grown: Path, tmp_path: Path)
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ)
     assert done.returncode == 0, done.stderr
     assert '"rows": 1500' in done.stdout
+
+
+def test_a_guard_whose_database_file_was_replaced_is_rebuilt(
+    cli: Cli, new_store: Path, tmp_path: Path
+) -> None:
+    """Its filter is replaced by a new one, and the report is about that one."""
+    guard = {"bloomstore": Guard()}
+    metadata = sa.MetaData()
+    users = sa.Table("users", metadata, sa.Column("id", sa.Integer, primary_key=True, info=guard))
+    url = f"sqlite:///{tmp_path}/app.db"
+    engine = sa.create_engine(url)
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(users.insert(), [{"id": number} for number in range(20)])
+    with bloomstore.open(new_store) as opened:
+        plugin = BloomPlugin(opened, metadata)
+        plugin.listen(engine)
+        plugin.build(engine)
+        plugin.unlisten()
+    engine.dispose()
+    for form in ([], ["--json"]):
+        shutil.copy(tmp_path / "app.db", tmp_path / "copy.db")
+        (tmp_path / "copy.db").replace(tmp_path / "app.db")
+        result = cli.ok("rebuild", new_store, "users.id", "--from", url, *form)
+        assert result.json["rows"] == 20 if form else "rebuilt users.id: 20 rows, " in result.out
