@@ -15,7 +15,13 @@ from bloomstore import BloomStoreError, Filter, Scalable, Store
 from bloomstore.cli.support.arguments import add_json, add_name, add_store
 from bloomstore.cli.support.documents import print_json
 from bloomstore.cli.support.family_options import DEFAULT_ERROR
-from bloomstore.cli.support.inputs import add_key_options, input_bytes, read_pieces, require_keys
+from bloomstore.cli.support.inputs import (
+    add_key_options,
+    input_bytes,
+    read_pieces,
+    refuse_filter_of_guard,
+    require_keys,
+)
 from bloomstore.cli.support.numbers import count
 from bloomstore.cli.support.progress import Progress
 from bloomstore.errors import FilterExists, FilterFull
@@ -51,6 +57,7 @@ def run(args: Namespace, out: TextIO) -> int:
     """Adds the keys and prints how many were new."""
     require_keys(args)
     with bloomstore.open(args.store, create=args.create) as store:
+        refuse_filter_of_guard(store, args.name)
         target = _target(store, args.name, create=args.create)
         keys, new = _add(target, args)
     if args.json:

@@ -16,7 +16,13 @@ import bloomstore
 from bloomstore import Filter
 from bloomstore.cli.support.arguments import add_json, add_name, add_store
 from bloomstore.cli.support.documents import print_json
-from bloomstore.cli.support.inputs import add_key_options, input_bytes, read_pieces, require_keys
+from bloomstore.cli.support.inputs import (
+    add_key_options,
+    input_bytes,
+    read_pieces,
+    refuse_filter_of_guard,
+    require_keys,
+)
 from bloomstore.cli.support.progress import Progress
 from bloomstore.keys.lines import Piece
 
@@ -52,6 +58,7 @@ def run(args: Namespace, out: TextIO) -> int:
     is_bar_wanted = not (is_talking and out.isatty())
     with bloomstore.open(args.store, read_only=True) as store:
         filter_ = store[args.name]
+        refuse_filter_of_guard(store, args.name)
         _warn_of_doubt(filter_)
         with Progress(input_bytes(args), is_wanted=is_bar_wanted) as progress:
             for piece in read_pieces(args):

@@ -14,9 +14,11 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import cast
 
+from bloomstore import Store
 from bloomstore.cli.support.arguments import UsageError
 from bloomstore.keys import lines as text_lines
 from bloomstore.keys.lines import PARSERS, Piece, Readable, parse_lines, stream_pieces
+from bloomstore.store.note_names import has_guard
 
 
 def add_key_options(parser: ArgumentParser) -> None:
@@ -40,6 +42,19 @@ def add_key_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--null", action="store_true", help="keys in files end with NUL instead of a newline"
     )
+
+
+def refuse_filter_of_guard(store: Store, name: str) -> None:
+    """Raises UsageError for the filter of a guard, whose keys nobody can type.
+
+    The guard makes them from the values of a row, in a form of its own: another form of the same
+    value is another key, and "absent" would be wrong for it.
+    """
+    if has_guard(store.notes, name):
+        raise UsageError(
+            f"{name!r} is the filter of a guard, which makes its keys from the rows of a table:"
+            " ask with plugin.probe(...), add by writing rows, refill it with `bloomstore rebuild`"
+        )
 
 
 def read_pieces(args: Namespace) -> abc.Iterator[Piece]:

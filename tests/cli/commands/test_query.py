@@ -101,3 +101,28 @@ def test_answers_come_while_the_sender_still_holds_the_pipe(store: Path) -> None
     process.stdin.close()
     assert process.wait(timeout=60) == 0
     process.stdout.close()
+
+
+@pytest.mark.parametrize("command", ["query", "add"])
+@pytest.mark.parametrize("more", [[], ["--json"], ["--type", "int"]])
+def test_keys_of_a_guard_are_not_taken_from_the_command_line(
+    cli: Cli, store: Path, command: str, more: list[str]
+) -> None:
+    """Only the guard knows their form, so "absent" would be wrong for a key as it is typed."""
+    with bloomstore.open(store) as opened:
+        opened.notes["guard/seen"] = b"{}"
+        before = opened["seen"].stats().keys
+    result = cli(command, store, "seen", *more, "5")
+    assert (result.status, result.out) == (2, "")
+    for words in ("'seen' is the filter of a guard", "plugin.probe(", "`bloomstore rebuild`"):
+        assert words in result.err
+    with bloomstore.open(store) as opened:
+        assert opened["seen"].stats().keys == before
+
+
+def test_add_creates_no_filter_in_place_of_a_guards(cli: Cli, store: Path) -> None:
+    with bloomstore.open(store) as opened:
+        opened.notes["guard/users.id"] = b"{}"
+    assert cli("add", store, "users.id", "--create", "5").status == 2
+    with bloomstore.open(store) as opened:
+        assert "users.id" not in opened
