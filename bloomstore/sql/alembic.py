@@ -129,6 +129,26 @@ class CreateGuardOutbox(GuardOperation):
         """Makes the outbox of a guard with feed="outbox"."""
         operations.invoke(cls(table, columns, **given))
 
+    def require_columns(self, bind: sa.Connection) -> None:
+        """Raises MigrationError if the table lacks a column.
+
+        SQLite makes triggers for such a column, and then every INSERT into the table fails.
+        """
+        place = self.table if self.schema is None else f"{self.schema}.{self.table}"
+        failed = f"{self.directive} of guard {self.name}"
+        try:
+            present = [
+                str(each["name"]) for each in sa.inspect(bind).get_columns(self.table, self.schema)
+            ]
+        except sa.exc.NoSuchTableError:
+            raise MigrationError(f"{failed}: there is no table {place}") from None
+        folded = {name.lower() for name in present}  # the database itself minds the case, or not
+        missing = [name for name in self.columns if name.lower() not in folded]
+        if missing:
+            raise MigrationError(
+                f"{failed}: {place} has no column {missing[0]!r}, it has {', '.join(present)}"
+            )
+
     def reverse(self) -> MigrateOperation:
         """The operation that drops the outbox."""
         return self._same(DropGuardOutbox)
@@ -178,7 +198,10 @@ class InvalidateGuard(GuardOperation):
 
 @Operations.implementation_for(CreateGuardOutbox)
 def _create(operations: Operations, operation: CreateGuardOutbox) -> None:
-    for statement in operation.outbox(operations).create():
+    outbox = operation.outbox(operations)
+    if not operations.get_context().as_sql:
+        operation.require_columns(operations.get_bind())
+    for statement in outbox.create():
         _execute(operations, statement)
 
 

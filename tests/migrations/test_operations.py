@@ -92,6 +92,30 @@ def test_an_operation_before_the_tables_says_what_to_run(engine) -> None:
         InvalidateGuard("users", "age")
 
 
+@pytest.mark.parametrize(
+    ("table", "columns", "message"),
+    [
+        ("users", ["id", "aeg"], "guard users.*: users has no column 'aeg', it has id, age"),
+        ("user", ["age"], "guard user.age: there is no table user"),
+    ],
+)
+def test_an_outbox_for_columns_that_are_not_there_is_refused(
+    application, engine, table, columns, message
+) -> None:
+    """SQLite would make the triggers, and refuse every row from then on."""
+    application.revise("first", MAKES, "pass", depends="bloomstore_0002")
+    application("upgrade", "heads")
+    before = set(sa.inspect(engine).get_table_names())
+    with engine.begin() as connection:
+        operations: Any = Operations(MigrationContext.configure(connection))
+        with pytest.raises(MigrationError, match=message):
+            operations.create_guard_outbox(table, columns)
+    assert set(sa.inspect(engine).get_table_names()) == before
+    with engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO users VALUES (1, 5)"))
+        assert connection.scalar(sa.text("SELECT count(*) FROM bloomstore_guards")) == 0
+
+
 def test_an_operation_is_rendered_as_it_is_called() -> None:
     code = InvalidateGuard("users", ["a", "b"], schema="s", name="x")
     assert repr(code) == "op.invalidate_guard('users', ['a', 'b'], schema='s', name='x')"
