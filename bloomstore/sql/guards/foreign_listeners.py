@@ -6,7 +6,8 @@ of its connection, are not called. Where there are such listeners, the lookup is
 Most listeners of statements count or log them. A listener that leads each statement to its tenant
 uses the connection or the cursor that it is given; a listener whose code never looks at them
 cannot. So the code of a listener is read: if it uses these arguments for anything but `conn.info`,
-it may change settings.
+it may change settings. SQLAlchemy passes arguments by position, so an argument is told by its
+position; its name counts only for listeners with `named=True`, and to doubt.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import dis
 import functools
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.events import ConnectionEvents
@@ -24,23 +25,44 @@ from sqlalchemy.pool import NullPool
 from bloomstore.sql.databases import traits_of
 from bloomstore.sql.sqlalchemy_private import connects_by_dialect, has_events
 
-# Events of statements and transactions, whose listeners are given a connection.
-_TOLD = """before_execute after_execute before_cursor_execute after_cursor_execute commit rollback
-    rollback_savepoint release_savepoint set_connection_execution_options""".split()
-# Arguments of these events that do not lead to the connection.
-_MATTER = frozenset(
-    """statement clauseelement multiparams params execution_options parameters executemany opts
-    name""".split()
-)
+# Events of statements and transactions, whose listeners are given a connection, and the arguments
+# that they are given, in this order.
+_ARGUMENTS = {
+    event: arguments.split()
+    for event, arguments in {
+        "before_execute": "conn clauseelement multiparams params execution_options",
+        "after_execute": "conn clauseelement multiparams params execution_options result",
+        "before_cursor_execute": "conn cursor statement parameters context executemany",
+        "after_cursor_execute": "conn cursor statement parameters context executemany",
+        "commit": "conn",
+        "rollback": "conn",
+        "rollback_savepoint": "conn name context",
+        "release_savepoint": "conn name context",
+        "set_connection_execution_options": "conn opts",
+    }.items()
+}
+# Arguments of these events that lead to the connection; "" is one that cannot be told.
+_LEADING = frozenset(["conn", "cursor", "context", "result", ""])
 # A listener that got a connection in another way uses it by one of these names.
 _USED = frozenset(
     """execute executemany exec_driver_sql scalar scalars callproc cursor connection connect
     dbapi_connection driver_connection raw_connection""".split()
 )
-# Indexes of the arguments that hold the values of a statement, which may be changed in place, and
-# the names of methods that do so.
-_VALUES = {"before_execute": (1, 2, 3), "before_cursor_execute": (3,)}
+# Arguments that hold the values of a statement, which may be changed in place, and the names of
+# methods that do so.
+_VALUES = {
+    "before_execute": frozenset(["clauseelement", "multiparams", "params", ""]),
+    "before_cursor_execute": frozenset(["parameters", ""]),
+}
 _CHANGES = frozenset("update pop popitem clear __setitem__ __delitem__ setattr".split())
+
+
+class _Function(NamedTuple):
+    """The code of a listener, and how it gets its arguments."""
+
+    code: CodeType
+    is_method: bool  # the first argument is the object
+    is_named: bool  # the others are passed by name
 
 
 def may_set(connection: Connection) -> bool:
@@ -52,7 +74,7 @@ def may_set(connection: Connection) -> bool:
         return False
     heard = connection.dispatch
     return bool(heard.engine_connect or heard.savepoint or _are_told_of_begin(connection)) or (
-        traits_of(engine.dialect).can_redirect_names and may_use(connection, *_TOLD)
+        traits_of(engine.dialect).can_redirect_names and may_use(connection, *_ARGUMENTS)
     )
 
 
@@ -111,7 +133,7 @@ def may_use(bind: Connection | Engine, *events: str) -> bool:
     """Whether foreign listeners of these events may use the connection that they are given."""
     heard = bind.dispatch
     return any(
-        not is_own(listener) and _may_use_connection(listener)
+        not is_own(listener) and _may_use_connection(listener, event)
         for event in events
         for listener in getattr(heard, event)
     )
@@ -121,38 +143,46 @@ def may_change_values(bind: Connection | Engine) -> bool:
     """Whether foreign listeners that hear of a statement may change its values in place."""
     heard = bind.dispatch
     return any(
-        code is None or _changes(code, tuple(place + is_method for place in places))
-        for event, places in _VALUES.items()
+        function is None or _changes(function, event)
+        for event in _VALUES
         for listener in getattr(heard, event)
         if not is_own(listener)
-        for code, is_method in _read(listener)
+        for function in _read(listener)
     )
 
 
-def _may_use_connection(listener: Any) -> bool:
-    return any(code is None or _takes_connection(code) for code, _ in _read(listener))
+def _may_use_connection(listener: Any, event: str) -> bool:
+    return any(
+        function is None or _takes_connection(function, event) for function in _read(listener)
+    )
 
 
-def _read(listener: Any) -> list[tuple[CodeType | None, bool]]:
-    """The code of a listener, and whether it is a method; None where it cannot be read."""
+def _read(listener: Any, *, is_named: bool = False) -> list[_Function | None]:
+    """The functions of a listener; None where it cannot be read."""
     is_method = isinstance(listener, MethodType)
     if is_method:
         listener = listener.__func__
     if not isinstance(listener, FunctionType):
-        return [(None, False)]
-    if str(listener.__module__).startswith("sqlalchemy."):  # it wraps those that return nothing
+        return [None]
+    if str(listener.__module__).startswith("sqlalchemy."):
+        # It wraps a listener: one that returns nothing, say, or wants its arguments by name.
+        is_named = is_named or listener.__name__ == "wrap_kw"
         inside = [cell.cell_contents for cell in listener.__closure__ or ()]
-        found = [each for inner in inside if callable(inner) for each in _read(inner)]
-        return found or [(None, False)]
-    return [(listener.__code__, is_method)]
+        functions = [
+            function
+            for inner in inside
+            if callable(inner)
+            for function in _read(inner, is_named=is_named)
+        ]
+        return functions or [None]
+    return [_Function(listener.__code__, is_method, is_named)]
 
 
 @functools.lru_cache(maxsize=1000)
-def _changes(code: CodeType, places: tuple[int, ...]) -> bool:
-    """Whether a function reads one of these arguments, and changes an object that may be it."""
-    given = {name for place, name in enumerate(_arguments(code)) if place in places}
-    given.update(_arguments(code)[code.co_argcount :])  # *arguments, and those that have names
-    codes = list(_codes(code))
+def _changes(function: _Function, event: str) -> bool:
+    """Whether a function reads the values of a statement, and changes an object that may be one."""
+    given = _variables(function, event, _VALUES[event])
+    codes = list(_codes(function.code))
     return any(given.intersection(_looked_at(each)) for each in codes) and any(
         _CHANGES.intersection(each.co_names) or _stores(each) for each in codes
     )
@@ -174,16 +204,37 @@ def _stores(code: CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=1000)
-def _takes_connection(code: CodeType) -> bool:
+def _takes_connection(function: _Function, event: str) -> bool:
     """Whether a function reads an argument that leads to the connection, or uses another one."""
-    given = {name for name in _arguments(code) if name not in _MATTER} - {"self", "cls"}
+    given = _variables(function, event, _LEADING)
     return any(
         given.intersection(_looked_at(each)) or _USED.intersection(each.co_names)
-        for each in _codes(code)
+        for each in _codes(function.code)
     )
 
 
-def _arguments(code: CodeType) -> tuple[str, ...]:
+def _variables(function: _Function, event: str, wanted: frozenset[str]) -> set[str]:
+    """The variables of a function that may hold one of the wanted arguments of an event.
+
+    A variable that has the name of such an argument is doubted in every position.
+    """
+    code, is_method, is_named = function
+    arguments = _ARGUMENTS[event]
+    with_names = code.co_argcount + code.co_kwonlyargcount
+    variables = set()
+    for place, name in enumerate(_parameters(code)[is_method:]):
+        if is_named and place + is_method < with_names:
+            argument = name if name in arguments else ""
+        elif place + is_method < code.co_argcount and place < len(arguments):
+            argument = arguments[place]
+        else:  # *arguments, **arguments
+            argument = ""
+        if argument in wanted or name in wanted:
+            variables.add(name)
+    return variables
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04)
     count += bool(code.co_flags & 0x08)  # *arguments and **arguments
     return code.co_varnames[:count]

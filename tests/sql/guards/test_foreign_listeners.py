@@ -221,16 +221,10 @@ class Counter:
         self.seen.append(statement)
 
     def measures(
-        self,
-        conn: Any,
-        cursor: Any,
-        statement: str,
-        parameters: Any,
-        context: Any,
-        executemany: bool,
+        self, conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, *rest: Any
     ) -> None:
         conn.info.setdefault("begun", []).append(1)
-        self.seen.append((statement, parameters, executemany))
+        self.seen.append((statement, parameters))
 
 
 def uses(conn: Any, cursor: Any, *rest: Any) -> None:
@@ -285,6 +279,98 @@ def test_listeners_that_only_watch_are_told_from_those_that_use_the_connection(
 ) -> None:
     sa.event.listen(engine, event, listener)
     assert foreign_listeners.may_use(engine, event) is (listener in HARMFUL)
+
+
+def cursor_counts(c: Any, cur: Any, stmt: str, params: Any, ctx: Any, many: bool) -> None:
+    SEEN.append((stmt, params, many))
+
+
+def cursor_uses_first(statement: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+    SEEN.append(statement)
+
+
+def cursor_uses_second(a: Any, parameters: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+    SEEN.append(parameters)
+
+
+def cursor_uses_fifth(a: Any, b: Any, c: Any, d: Any, name: Any, f: Any) -> None:
+    SEEN.append(name)
+
+
+def execute_counts(c: Any, what: Any, many: Any, given: Any, how: Any) -> None:
+    SEEN.append((what, many, given, how))
+
+
+def execute_uses_first(self: Any, b: Any, c: Any, d: Any, e: Any) -> None:
+    SEEN.append(self)
+
+
+def takes_the_rest(a: Any, b: Any, *statement: Any) -> None:
+    SEEN.append(statement)
+
+
+def takes_names(a: Any, b: Any, *, params: Any = None, **statement: Any) -> None:
+    SEEN.append((params, statement))
+
+
+class Positions:
+    """Listeners that are methods: their first argument is not given by SQLAlchemy."""
+
+    def counts(self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+        SEEN.append((self, c, d, f))
+
+    def uses(self, a: Any, statement: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+        SEEN.append(statement)
+
+
+SEEN: list[Any] = []
+OF_CURSOR, OF_EXECUTE = "before_cursor_execute", "before_execute"
+
+
+@pytest.mark.parametrize(
+    ("event", "listener", "is_used"),
+    [
+        (OF_CURSOR, cursor_counts, False),
+        (OF_CURSOR, Positions().counts, False),
+        (OF_EXECUTE, execute_counts, False),
+        (OF_CURSOR, cursor_uses_first, True),
+        (OF_CURSOR, cursor_uses_second, True),
+        (OF_CURSOR, cursor_uses_fifth, True),
+        (OF_CURSOR, Positions().uses, True),
+        (OF_EXECUTE, execute_uses_first, True),
+        (OF_CURSOR, takes_the_rest, True),
+        (OF_CURSOR, takes_names, True),
+    ],
+)
+@pytest.mark.parametrize("returns", [True, False])
+def test_arguments_are_told_by_their_positions(engine, event, listener, is_used, returns) -> None:
+    """SQLAlchemy passes them by position, so their names are free."""
+    sa.event.listen(engine, event, listener, retval=returns)
+    assert foreign_listeners.may_use(engine, event) is is_used
+
+
+def named_counts(statement: str, **rest: Any) -> None:
+    SEEN.append(statement)
+
+
+def named_uses(statement: str, executemany: bool, cursor: Any, **rest: Any) -> None:
+    SEEN.append(cursor)
+
+
+def named_changes(parameters: Any, **rest: Any) -> None:
+    parameters["id_1"] = 5
+
+
+@pytest.mark.parametrize(
+    ("listener", "is_used", "is_changed"),
+    [(named_counts, False, False), (named_uses, True, False), (named_changes, False, True)],
+)
+def test_arguments_that_are_passed_by_name_are_told_by_it(
+    engine, listener, is_used, is_changed
+) -> None:
+    sa.event.listen(engine, OF_CURSOR, listener, named=True)
+    assert foreign_listeners.may_use(engine, OF_CURSOR) is is_used
+    assert foreign_listeners.may_change_values(engine) is is_changed
 
 
 def replaces_all(conn: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
