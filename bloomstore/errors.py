@@ -139,8 +139,8 @@ class UnsupportedVersion(BloomStoreError):
 class DamagedFile(BloomStoreError):
     """A file of the store has bytes that fail their checksum or make no sense."""
 
-    def __init__(self, path: Path, offset: int, what: str) -> None:
-        super().__init__(f"{path}: at byte {offset}: {what}")
+    def __init__(self, path: Path, offset: int, what: str, advice: str = "") -> None:
+        super().__init__(f"{path}: at byte {offset}: {what}{advice and '; '}{advice}")
         self.path = path
         self.offset = offset
         self.what = what

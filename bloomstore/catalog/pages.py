@@ -50,6 +50,11 @@ _NEWER_HEAD = 24  # of the pages of LMDB 1.0
 _MARK = _MAGIC.to_bytes(4, sys.byteorder)
 _IS_LITTLE = sys.byteorder == "little"
 
+_ADVICE = (
+    "put the store's folder back from a backup, or make the store anew and rebuild its filters from"
+    " their sources"
+)
+
 _Node = tuple[bytes, int, int, int]  # key, size of the value or child, flags, begin of the value
 
 
@@ -66,6 +71,10 @@ def walk(path: Path) -> int:
             os.close(descriptor)
     except OSError as error:
         raise DamagedFile(path, 0, f"cannot be read: {error.strerror}") from error
+
+
+def _damaged(path: Path, offset: int, what: str) -> DamagedFile:
+    return DamagedFile(path, offset, what, _ADVICE)
 
 
 class _Meta(NamedTuple):
@@ -103,7 +112,7 @@ class _Walk:
         length = os.fstat(descriptor).st_size
         if length < pages * self._page_bytes:
             what = f"file ends here, its meta page says {pages * self._page_bytes} bytes"
-            raise DamagedFile(path, length, what)
+            raise _damaged(path, length, what)
         self._used = bytearray(pages)
         self._used[:2] = b"\1\1"
 
@@ -253,7 +262,7 @@ class _Walk:
                 self._used[page] = 1
 
     def _fail(self, page: int, what: str) -> NoReturn:
-        raise DamagedFile(self._path, page * self._page_bytes, what)
+        raise _damaged(self._path, page * self._page_bytes, what)
 
     def _newest_meta(self) -> _Meta:
         """The meta page of the last commit. The first one says how long a page is."""
@@ -271,7 +280,7 @@ class _Walk:
         data = os.pread(self._descriptor, _HEAD + _META_PAGE.size, offset)
         if len(data) < _HEAD + _META_PAGE.size:
             what = "too short for an LMDB meta page"
-            raise DamagedFile(self._path, offset + len(data), what)
+            raise _damaged(self._path, offset + len(data), what)
         fields = _META_PAGE.unpack_from(data, _HEAD)
         magic, version, _, map_bytes, free, main, last_page, transaction = fields
         if magic != _MAGIC:
@@ -279,7 +288,7 @@ class _Walk:
                 newer = int.from_bytes(data[_NEWER_HEAD + 4 : _NEWER_HEAD + 8], sys.byteorder)
                 what = "data format of LMDB, where 1 is that of LMDB 0.9 and 3 that of LMDB 1.0:"
                 raise UnsupportedVersion(self._path, newer, DATA_VERSION, what)
-            raise DamagedFile(self._path, offset + _HEAD, "no LMDB meta page")
+            raise _damaged(self._path, offset + _HEAD, "no LMDB meta page")
         size, *_ = tree = _TREE.unpack(free)
         is_sane = (
             _PAGE.unpack_from(data)[:2] == (page, _META)
@@ -290,5 +299,5 @@ class _Walk:
             and last_page >= 1
         )
         if not is_sane:
-            raise DamagedFile(self._path, offset, "the meta page makes no sense")
+            raise _damaged(self._path, offset, "the meta page makes no sense")
         return _Meta(transaction, size, last_page, tree, _TREE.unpack(main))

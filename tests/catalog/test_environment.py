@@ -62,3 +62,14 @@ def test_a_build_of_py_lmdb_without_that_format_is_told(
         bloomstore.open(tmp_path / "new")
     with pytest.raises(StoreFailed, match="no LMDB 7"):
         bloomstore.open(path)
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 8192, b"", None])
+def test_a_damaged_catalog_says_what_to_do(path: Path, damage: bytes | None) -> None:
+    bloomstore.open(path).close()
+    data = path / "catalog" / "data.mdb"
+    data.write_bytes(data.read_bytes()[:-1] if damage is None else damage)
+    with pytest.raises(DamagedFile, match="; put the store's folder back from a backup, or") as it:
+        bloomstore.open(path)
+    assert str(it.value).endswith("make the store anew and rebuild its filters from their sources")
+    assert "backup" not in it.value.what
