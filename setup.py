@@ -36,7 +36,7 @@ def extensions() -> list[Extension]:
         extra_compile_args=["-O3", "-pthread", *warnings] if is_posix else ["/O2"],
         extra_link_args=["-pthread"] if is_posix else [],
     )
-    made: list[Extension] = cythonize([kernels], build_dir="build/cython")
+    made: list[Extension] = cythonize([kernels], build_dir="build/kernels")
     for extension in made:  # cythonize makes new objects and forgets this
         extension.optional = not REQUIRED
     return made
