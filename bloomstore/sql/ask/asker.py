@@ -20,7 +20,7 @@ from bloomstore.sql.ask.plan_cache import Plans
 from bloomstore.sql.ask.selects import Selects
 from bloomstore.sql.ask.session_facts import TransactionFacts
 from bloomstore.sql.ask.shadow import Shadow
-from bloomstore.sql.attached import ASKER, SENT, TRANSACTION, facts_of
+from bloomstore.sql.attached import ASKER, SENT, TRANSACTION, facts_of, is_bypassed
 from bloomstore.sql.capture.capture import Capture
 from bloomstore.sql.capture.returning import with_returning
 from bloomstore.sql.guards.foreign_listeners import are_foreign
@@ -75,7 +75,7 @@ class Asker:
                 return None
             state.invoke_statement(statement=returning).all()
             return null_result()
-        if not state.is_select or state.is_column_load:
+        if not state.is_select or state.is_column_load or is_bypassed(state.session):
             return None
         if self.policy == "explicit" and not is_guarded(statement):
             return None

@@ -23,7 +23,7 @@ from bloomstore.errors import BloomStoreError
 from bloomstore.sql.answer import Answer
 from bloomstore.sql.ask.asker import Asker
 from bloomstore.sql.ask.option import is_guarded
-from bloomstore.sql.ask.session_facts import TransactionFacts
+from bloomstore.sql.ask.session_facts import TransactionFacts, bypassed
 from bloomstore.sql.attached import ASKER, TRANSACTION, asker_of
 from bloomstore.sql.capture.returning import with_returning
 from bloomstore.sql.guards.guard import ActiveGuard
@@ -78,11 +78,15 @@ class GuardedSession(OneExecution):
                 guard.metrics.skipped_gets += 1
                 return None
             return self._ask_and_get(entity, ident, options, filter_)
-        if filter_.is_quick and guard.metrics.true_positives % TIMED:  # it is sound, and not timed
+        if (
+            not (is_auto := permit.source.policy == "auto")
+            and filter_.is_quick  # it is sound
+            and guard.metrics.true_positives % TIMED
+        ):
             instance = super().get(entity, ident)
             guard.metrics.count_get(instance is not None)
             return instance
-        return self._get_after(guard, guard.answer_of_hit(filter_), entity, ident)
+        return self._get_after(guard, guard.answer_of_hit(filter_), entity, ident, is_auto)
 
     def _ask_and_get(
         self, entity: Any, ident: Any, options: dict[str, Any], lacking: Filter | None = None
@@ -97,9 +101,11 @@ class GuardedSession(OneExecution):
         if answer is ABSENT:
             guard.metrics.skipped_gets += 1
             return None
-        return self._get_after(guard, answer, entity, ident)
+        return self._get_after(guard, answer, entity, ident, asker.policy == "auto")
 
-    def _get_after(self, guard: ActiveGuard, answer: Answer | None, entity: Any, ident: Any) -> Any:
+    def _get_after(
+        self, guard: ActiveGuard, answer: Answer | None, entity: Any, ident: Any, is_auto: bool
+    ) -> Any:
         """Sends a get after this answer; after MAYBE it counts whether the row existed."""
         metrics = guard.metrics
         if answer is not MAYBE:
@@ -107,7 +113,11 @@ class GuardedSession(OneExecution):
                 metrics.count(answer)
             return super().get(entity, ident)
         began = time.perf_counter()
-        instance = super().get(entity, ident)
+        if is_auto:
+            with bypassed(self):  # else the event of this policy would ask again
+                instance = super().get(entity, ident)
+        else:
+            instance = super().get(entity, ident)
         metrics.count_time(time.perf_counter() - began)
         metrics.count_get(instance is not None)
         return instance

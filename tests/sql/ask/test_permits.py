@@ -10,9 +10,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
+import bloomstore
 from bloomstore.sql import BloomPlugin, Guarded, GuardedSession
 from bloomstore.sql.ask.eligibility import Eligibility
-from tests.sql.support.models import User
+from tests.sql.support.models import Base, User
 
 Sessions = sessionmaker[GuardedSession]
 ABSENT = iter(range(10_000, 10**6))
@@ -218,24 +219,24 @@ def test_a_comparison_that_is_too_old_is_noticed(
         assert len(checked) == 2
 
 
+class Counting:
+    """The guard's filter, counting lookups."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.lookups = inner, 0
+
+    def __contains__(self, key: Any) -> bool:
+        self.lookups += 1
+        return key in self.inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
 def test_every_filter_is_asked_once(
     plugin: BloomPlugin, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard = plugin.guards["users.id"]
-
-    class Counting:
-        """The guard's filter, counting lookups."""
-
-        def __init__(self, inner: Any) -> None:
-            self.inner, self.lookups = inner, 0
-
-        def __contains__(self, key: Any) -> bool:
-            self.lookups += 1
-            return key in self.inner
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.inner, name)
-
     asked = Counting(guard.filter)
     monkeypatch.setattr(guard, "filter", asked)
     with sessions() as session:
@@ -259,3 +260,28 @@ def test_every_filter_is_asked_once(
                 asked.lookups = 0
                 lookup(session)
                 assert asked.lookups == 1
+
+
+def test_every_filter_is_asked_once_under_auto(
+    store: bloomstore.Store, engine: sa.Engine, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = BloomPlugin(store, Base.metadata, policy="auto")
+    plugin.listen(engine, sessions)
+    plugin.build(engine)
+    with sessions() as session:
+        session.add(User(id=3, email="three@x"))
+        session.commit()
+    guard = plugin.guards["users.id"]
+    asked = Counting(guard.filter)
+    monkeypatch.setattr(guard, "filter", asked)
+    with sessions() as session:
+        session.execute(sa.text("SELECT 1"))
+        for key, is_there in [(3, True), (next(ABSENT), False)]:
+            session.expunge_all()
+            asked.lookups = 0
+            assert (session.get(User, key) is not None) is is_there
+            assert asked.lookups == 1
+        asked.lookups = 0
+        assert session.scalar(sa.select(User).where(User.id == 3)) is not None
+        assert asked.lookups == 1
+    plugin.unlisten()
