@@ -210,7 +210,8 @@ class Segment:
         if not self.words[WORD_FLAGS]:
             return set(range(self.header.blocks))
         size = 1 << (self.flag_shift - self.header.block_shift)
-        groups = np.flatnonzero(self.flags).tolist()
+        # A copy: other processes go on setting flags, and numpy raises if they do so here.
+        groups = np.flatnonzero(np.array(self.flags)).tolist()
         return {
             block
             for group in groups
