@@ -149,7 +149,7 @@ class Eligibility:
         """For a session without a connection of its own."""
         return (
             is_idle(session)  # else it began unheard, perhaps in a savepoint, or would raise
-            and self._is_usable(bind)
+            and self.is_usable(bind)
             and (self.policy != "auto" or not has_snapshots(bind))
             and self.settings.are_known(session, bind)
         )
@@ -159,7 +159,7 @@ class Eligibility:
         connection = facts.connection
         options = connection.get_execution_options()
         if facts.options is not options and facts.may_skip is not False:
-            facts.options, facts.may_skip = options, self._is_usable(connection)
+            facts.options, facts.may_skip = options, self.is_usable(connection)
         if not facts.may_skip or not facts.hold() or facts.owner is not self:
             return False
         if bind is not connection and bind.engine is not connection.engine:
@@ -179,7 +179,7 @@ class Eligibility:
         mine = None if facts is None else facts.reference
         return any(bool(self.written.get(each)) for each in list(self.written) if each != mine)
 
-    def _is_usable(self, bind: Any) -> bool:
+    def is_usable(self, bind: Any) -> bool:
         """Whether the plugin sees the writes of an engine, at a level that allows answers."""
         return self._listens_to(bind) and allows_skipping(bind)
 

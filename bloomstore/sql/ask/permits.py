@@ -218,4 +218,7 @@ def _idle(session: Any, mapper: Any, source: Any) -> _Idle | None:
     if len(listeners) != 1 or not is_own(listeners[0]):
         return None
     idle = _Idle(engine, events, listeners[0], source)
-    return idle if idle.is_like(session) and idle.holds() else None
+    # Another thread may have changed the engine's options since eligibility.py looked at them; what
+    # changes from here on is noticed by `holds`.
+    is_usable = source.is_usable(engine) and idle.is_like(session) and idle.holds()
+    return idle if is_usable else None

@@ -285,3 +285,23 @@ def test_every_filter_is_asked_once_under_auto(
         assert session.scalar(sa.select(User).where(User.id == 3)) is not None
         assert asked.lookups == 1
     plugin.unlisten()
+
+
+def test_options_that_change_before_a_permit_is_made_are_respected(
+    engine: sa.Engine, plugin: BloomPlugin, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_permit = Eligibility.permit
+
+    def permit_and_translate(self: Eligibility, *given: Any, **named: Any) -> Any:
+        permit = real_permit(self, *given, **named)
+        engine.update_execution_options(schema_translate_map={"nowhere": None})
+        return permit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Eligibility, "permit", permit_and_translate)
+        with sessions() as session:
+            session.get(User, next(ABSENT))
+    skipped = plugin.guards["users.id"].metrics.skipped_gets
+    with sessions() as session:
+        session.get(User, next(ABSENT))
+    assert plugin.guards["users.id"].metrics.skipped_gets == skipped
